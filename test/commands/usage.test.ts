@@ -29,7 +29,6 @@ t.test("--help prints to standard output", async (t) => {
   const helps: Record<string, RegExp> = {
     "--help":
       /^Usage: \/\S+\/gatehouse \[options] \[command].*\n {2}serve .*\n {2}user .*\n {2}access /s,
-    help: /^Usage: \/\S+\/gatehouse/,
     "user --help": /^Usage: \/\S+\/gatehouse user .*add .*list .*password .*remove /s,
     "user add --help": /--email.*--admin.*--password-stdin.*--no-password/s,
     "access --help": /grant .*revoke .*list .*check /s,
@@ -144,14 +143,14 @@ t.test("in a clone, the command runs by its path and by npx without a build", (t
     npm_config_update_notifier: "false",
   });
   const calls: [command: string, directory: string][] = [
-    ["../gatehouse --version", path.join(clone, "src")],
-    ["npx gatehouse --version", clone],
+    ["../gatehouse key list --help", path.join(clone, "src")],
+    ["npx gatehouse key list --help", clone],
   ];
   symlinkSync(path.join(clone, "gatehouse"), path.join(home, "linked"));
-  calls.push(["./linked --version", home]);
+  calls.push(["./linked key list --help", home]);
   for (const [command, cwd] of calls) {
     const { status, stdout } = spawnSync("sh", ["-c", command], { cwd, env, encoding: "utf8" });
-    t.strictSame([status, stdout], [0, `${version}\n`], command);
+    t.match({ status, stdout }, { status: 0, stdout: /^Usage: .*gatehouse key list/ }, command);
   }
   const help = spawnSync("./gatehouse", ["user"], { cwd: clone, env, encoding: "utf8" });
   t.match(help.stderr, /^Usage: \.\/gatehouse user /, "hints use the same path");
