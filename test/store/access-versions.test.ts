@@ -4,7 +4,7 @@ import type { Test } from "tap";
 import t from "tap";
 import { sharedServer } from "../engine/postgres/kit.ts";
 import { ADMIN_PASSWORD, temporaryHome } from "../kit/gateway.ts";
-import { runCommand } from "../kit/process.ts";
+import { runWarm } from "../kit/warm-command.ts";
 import { insert, makeStore, queryStatus, type TestStore } from "./kit.ts";
 
 /** A store with alice, who reads `main`, and dora, who is disabled. */
@@ -80,8 +80,10 @@ t.test("an edited export takes effect at every replica", async (t) => {
   t.match(await store.good(["access", "apply", again]), /^no user gains.*\nStill version/);
 });
 
+const shared = await withUsers(t);
+
 t.test("an export is outdated by another change, but not by a revocation", async (t) => {
-  const store = await withUsers(t);
+  const store = shared;
   const file = await exportTo(store, raised);
   await store.good(["token", "revoke", "--user", "dora"]);
   await store.good(["access", "apply", file, "--dry-run"]);
@@ -98,7 +100,7 @@ t.test("an export is outdated by another change, but not by a revocation", async
 });
 
 t.test("of two edits of one version, one is applied", async (t) => {
-  const store = await withUsers(t);
+  const store = shared;
   const file = await exportTo(store, raised);
   const both = await Promise.all([1, 2].map(() => store.run(["access", "apply", file])));
   t.strictSame(both.map(({ code }) => code).sort(), [0, 1]);
@@ -106,7 +108,7 @@ t.test("of two edits of one version, one is applied", async (t) => {
 });
 
 t.test("an edit of anything but grants, boundaries and attributes is refused", async (t) => {
-  const store = await withUsers(t);
+  const store = shared;
   const before = await store.good(["access", "export"]);
   const refusals: [edit: (text: string) => string, stderr: RegExp][] = [
     [(text) => text.replace(/^.*\n/, ""), /does not begin with a version.*access export/],
@@ -134,7 +136,7 @@ t.test("access edit exports, runs $EDITOR and applies", async (t) => {
   const store = await withUsers(t);
   const edit = (editor: string) => {
     const env = { EDITOR: editor, TMPDIR: store.home };
-    return runCommand(store.home, ["access", "edit"], { env });
+    return runWarm(store.home, ["access", "edit"], "", env);
   };
   t.match(await edit(""), { code: 2, stderr: /\$EDITOR is not set/ });
   t.match(await edit("true"), { code: 0, stdout: "Nothing was changed.\n" });
@@ -219,7 +221,7 @@ t.test("without users and grants in the store, each command names the access fil
   const store = await makeStore(t, { access: "file" }, await sharedServer());
   for (const rest of ["export", "apply f", "edit", "history", "rollback 1"]) {
     for (const where of [home, store.home]) {
-      const refused = await runCommand(where, ["access", ...rest.split(" ")]);
+      const refused = await runWarm(where, ["access", ...rest.split(" ")]);
       t.match(refused, { code: 1, stderr: /access_control\.toml, not in a store; edit that file/ });
     }
   }

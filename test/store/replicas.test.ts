@@ -8,9 +8,10 @@ import { eventually } from "../kit/eventually.ts";
 import { ADMIN_PASSWORD, type TestGateway } from "../kit/gateway.ts";
 import { insert, makeStore, queryStatus, select } from "./kit.ts";
 
+const store = await makeStore(t, {}, await sharedServer());
+const [one, two, three] = await Promise.all([store.replica(), store.replica(), store.replica()]);
+
 t.test("a change is in force at all replicas once it is answered", async (t) => {
-  const store = await makeStore(t, {}, await sharedServer());
-  const [one, two, three] = await Promise.all([store.replica(), store.replica(), store.replica()]);
   const others = [two, three];
   const admin = await one.login();
   await one.addUser("alice", "ReadOnly");
@@ -182,9 +183,7 @@ t.test("last login and last use cover all replicas", async (t) => {
 });
 
 t.test("groups in the store are in force at each replica, and in versions", async (t) => {
-  const store = await makeStore(t, {}, await sharedServer());
   await store.addUser("alice");
-  const [one, two] = await store.replicas(2);
   const root = await one.login("admin", ADMIN_PASSWORD);
   const alice = await two.login("alice", "alice password");
   t.equal(await queryStatus(two, alice), 403);
@@ -309,6 +308,7 @@ async function tokensOn(gateway: TestGateway, token: string) {
 }
 
 t.test("replicas share issued tokens, their last use and their end", async (t) => {
+  // Last uses are saved soon after a start, then once a minute.
   const store = await makeStore(t, {}, await sharedServer());
   await store.addUser("alice", "ReadOnly");
   const [one, two] = await store.replicas(2);
