@@ -225,6 +225,18 @@ t.test("commands write their own lines into an audit file", async (t) => {
   t.match(await run(home, "audit", "--user", "rita"), /\(cli\) {2}grant added rita main ReadOnly/);
 });
 
+t.test("commands write no audit to their own output if the file is /dev/stdout", async (t) => {
+  const home = temporaryHome(t);
+  const gateway = await startGateway(t, { home, config: '[audit]\nfile = "/dev/stdout"\n' });
+  const token = await run(home, "token", "issue", "admin", "--opaque");
+  t.match(token, /^gh_[\w-]{43}\n$/);
+  const issued = new RegExp(`^cli ${self}: token issued admin [\\da-f-]{36}$`);
+  await eventually("the gateway audits it", () =>
+    audited(gateway).some((line) => issued.test(line)),
+  );
+  t.match((await runWarm(home, ["audit"])).stderr, /the audit is written to the log/);
+});
+
 t.test("changes right before the shutdown and after it are audited", async (t) => {
   const { gateway } = await openGatewaySetup(t);
   const { home } = gateway;

@@ -56,6 +56,8 @@ export function resolvePaths(
   if (approvals.notify !== undefined) {
     approvals.notify.secret_file = resolve(base, approvals.notify.secret_file);
   }
+  // That of a command is another one, and its readers expect no audit.
+  if (audit.file === "/dev/stdout") delete audit.file;
   if (audit.file !== undefined) audit.file = resolve(base, audit.file);
   for (const where of [upstream, ...upstream.databases]) {
     if (where.url !== undefined) where.url = resolveUrl(base, where.url);

@@ -665,7 +665,7 @@ const audit = section("The audit log: one line for each decision.", {
   file: key(
     filePath.optional(),
     "audit.log",
-    "File that the audit log is appended to. If absent: standard output.",
+    "File that the audit log is appended to. If absent, or /dev/stdout: standard output.",
   ),
 });
 
