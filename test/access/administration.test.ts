@@ -72,6 +72,33 @@ t.test("adding a name that has grants needs the right to give each of them", asy
   t.equal(add(grant("ghost", "*", "ReadOnly")), "no_grant");
 });
 
+t.test("adding a name that approves queries needs the right to grant there", async (t) => {
+  const team = '[[groups]]\nname = "team"\nmembers = ["ghost"]\n';
+  const given = [team, user("root"), user("dora"), grant("root", "*", "Owner")];
+  given.push(grant("dora", "main", "DbAdmin"));
+  const main = { database: "main", role: "ReadOnly" } as const;
+  const add = (approver: string, database: string, actor = dora) => {
+    const limits = `require_approval = ["DELETE"]\napprovers = ["${approver}"]`;
+    const entry = grant("bob", database, "ReadWrite", limits);
+    const current = parseAccessFile([...given, user("bob"), entry].join(""), "a");
+    return refusalOf(() => planAddUser(current, actor, newUser("ghost"), main));
+  };
+  for (const approver of ["ghost", "group:team"]) {
+    t.equal(add(approver, "main"), undefined);
+    t.equal(add(approver, "other"), "no_grant");
+    t.equal(add(approver, "*"), "no_grant");
+    t.equal(add(approver, "*", root), undefined);
+  }
+  const boundary =
+    '[[boundaries]]\nvia = "mcp"\nrequire_approval = ["DELETE"]\napprovers = ["ghost"]\n';
+  const bound = parseAccessFile([...given, boundary].join(""), "a");
+  t.equal(
+    refusalOf(() => planAddUser(bound, dora, newUser("ghost"), main)),
+    "no_grant",
+  );
+  t.equal(add("other", "other"), undefined, "another approver");
+});
+
 t.test("a grant replaces the existing one, and an equal one changes nothing", async (t) => {
   const give = (role: "ReadOnly" | "ReadWrite") =>
     planGrant(snapshot, dora, { holder: readHolder("bob"), database: "main", role });

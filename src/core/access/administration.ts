@@ -357,7 +357,18 @@ function grantChanges(
   return [...removals, { kind: "set-grant", grant }];
 }
 
-/** A name may have grants, or be in a group, before it has a record. The actor needs the right to give them all. */
+/** Where queries wait for one of these users and groups to approve them. */
+function placesToApprove({ grants, boundaries }: Snapshot, holders: readonly Holder[]): string[] {
+  const entries = [...grants.values()].flatMap((held) => [...entriesIn(held)]);
+  return [...entries, ...boundaries].flatMap(({ approvers, database = EVERY_DATABASE }) =>
+    approvers?.some((one) => holders.includes(one)) ? database : [],
+  );
+}
+
+/**
+ * A name may have grants, be in a group, or be an approver, before it has a record. The actor needs
+ * the right to give the grants, and to grant where the name approves.
+ */
 export function planAddUser(
   snapshot: Snapshot,
   actor: Actor,
@@ -371,9 +382,15 @@ export function planAddUser(
   if (given !== undefined) requireMayGrant(snapshot, actor, given, []);
   else requireAdministrator(snapshot, actor);
   if (snapshot.users.has(username)) throw new Refusal("user_exists");
-  for (const one of [holder, ...listLocalGroups(snapshot, username).map(groupHolder)]) {
+  const holders = [holder, ...listLocalGroups(snapshot, username).map(groupHolder)];
+  for (const one of holders) {
     for (const known of entriesIn(ownGrants(snapshot, one))) {
       requireGrantable(snapshot, actor, known);
+    }
+  }
+  if (actor !== "operator") {
+    for (const database of placesToApprove(snapshot, holders)) {
+      grantingRole(snapshot, actor, database);
     }
   }
   const add: Change = { kind: "add-user", user };
