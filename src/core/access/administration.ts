@@ -219,7 +219,11 @@ export function requireMayGrant(
   const { holder, database, role } = grant;
   requireTokenFor(actor, database);
   requireUnrestricted(snapshot, actor, database);
-  const isLimited = [grant, ...replaced].some((one) => one.tables !== undefined || hasLimits(one));
+  // `None` of a group hides the entries of other groups.
+  const hidesOthers = (one: Grant) => one.role === "None" && groupOf(holder) !== undefined;
+  const isLimited = [grant, ...replaced].some(
+    (one) => one.tables !== undefined || hasLimits(one) || hidesOthers(one),
+  );
   // Users may lower only an entry of their own. Lowering one inherited from `*` would add a new
   // database name to the file.
   const [own] = replaced;
