@@ -8,7 +8,6 @@ import {
   seenOn,
   signedIn,
   signInBrowser,
-  staffedConsole,
   startConsole,
   unescaped,
 } from "./kit.ts";
@@ -161,24 +160,6 @@ t.test("enabling a user in the console clears failed logins", async (t) => {
   const client = await signedIn(t, url);
   t.equal((await client.submit("/access/act?user=lara&action=enable")).status, 303);
   t.equal(await attempt("lara password"), 200);
-});
-
-t.test("the console keeps the last administrator by a group", async (t) => {
-  const more = `[[groups]]\nname = "admins"\nmembers = ["gail"]\n\n[[acl]]\ngroup = "admins"\ndatabase = "*"\nrole = "Owner"\n`;
-  const staffed = await staffedConsole(t, ["gail side ReadOnly", "rita main ReadOnly"], "", more);
-  const gail = await signedIn(t, staffed.url, "gail");
-  const refusedOn = async (route: string, fields = {}) => {
-    const { status, text } = await gail.submit(route, fields);
-    t.equal(status, 409, route);
-    t.match(text, "The last administrator cannot be removed, lowered or disabled", route);
-  };
-  await refusedOn("/access/act?user=group:admins&action=remove");
-  await refusedOn("/access/members?user=group:admins", { members: "corp:jane" });
-  await refusedOn("/access/end?user=group:admins&database=*");
-  await refusedOn("/access/act?user=gail&action=disable");
-  await gail.submit("/access/members?user=group:admins", { members: "rita, gail" });
-  t.equal((await gail.submit("/access/act?user=rita&action=disable")).status, 303);
-  await refusedOn("/access/act?user=gail&action=remove");
 });
 
 t.test("a DbAdmin sees and changes only managed databases, other users nothing", async (t) => {

@@ -2,7 +2,6 @@ import t, { type Test } from "tap";
 import { readHolder } from "../../src/core/access/holder.ts";
 import { grantOn } from "../access/kit.ts";
 import { type Answer, auditOf, type TestGateway } from "../kit/gateway.ts";
-import { runWarm } from "../kit/warm-command.ts";
 import { openStaffed, putInForce, snapshotOn, textOf, tokenOf } from "./staff.ts";
 
 const staff = [
@@ -127,7 +126,7 @@ t.test("only permitted callers manage users", async (t) => {
   await checkRules(t, users);
 });
 
-t.test("the last Owner and the last administrator can be removed only with --force", async (t) => {
+t.test("the last Owner and the last administrator cannot be removed", async (t) => {
   const few = ["root * Owner", "solo side Owner", "deputy * DbAdmin"];
   const { gateway } = await openStaffed(t, few, {
     more:
@@ -148,18 +147,8 @@ t.test("the last Owner and the last administrator can be removed only with --for
     t.equal(answer.status, 409, request);
     t.equal(answer.body.code, code);
   }
-  const commands = ["access revoke solo side", "access revoke root *"];
-  for (const command of commands) {
-    const { code, stderr } = await runWarm(gateway.home, command.split(" "));
-    t.equal(code, 1, command);
-    t.match(stderr, /^gatehouse: The last (Owner|administrator)/);
-  }
   t.equal(textOf(gateway), text, "nothing was written");
   t.equal((await act(gateway, "DELETE machine", root)).status, 200, "nor was a token revoked");
-  for (const command of ["user disable root", "access revoke solo side"]) {
-    const { code } = await runWarm(gateway.home, [...command.split(" "), "--force"]);
-    t.equal(code, 0, command);
-  }
 });
 
 t.test("an administrator records that two names are the same person", async (t) => {

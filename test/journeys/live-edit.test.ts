@@ -19,8 +19,9 @@ function setRole(role: string): (text: string) => string {
     text.replace(/(username = "alice"\ndatabase = "main"\nrole = )"\w+"/, `$1"${role}"`);
 }
 
+const { gateway, upstream } = await openGatewaySetup(t);
+
 t.test("a role that is changed in the file is in force within a second", async (t) => {
-  const { gateway, upstream } = await openGatewaySetup(t);
   const token = await gateway.addUser("alice", "ReadOnly");
   t.equal((await gateway.query(insert, token)).status, 403);
 
@@ -46,9 +47,7 @@ t.test("a role that is changed in the file is in force within a second", async (
 });
 
 t.test("an invalid access file is reported and changes nothing", async (t) => {
-  const { gateway } = await openGatewaySetup(t);
-  const token = await gateway.addUser("alice", "ReadWrite");
-
+  const token = await gateway.addUser("bob", "ReadWrite");
   await gateway.edit((text) => text.replace('role = "ReadWrite"', 'role = "Writer"'));
   const refused = await gateway.service.logged(({ msg }) => String(msg).includes("refused"));
   t.match(refused, { line: Number, reason: /`role` must be one of Owner, DbAdmin/ });

@@ -25,6 +25,11 @@ function challenge(url: string, error?: string, scope = scopes.join(" ")): strin
 }
 
 const shared = await open(t);
+const page = "https://app.example.com";
+const published = await open(
+  t,
+  `[server]\npublic_url = "https://gate.example.com"\nallowed_origins = ["${page}"]\n`,
+);
 
 t.test("a request without a token gets a challenge with the metadata URL", async (t) => {
   const { url } = shared;
@@ -75,7 +80,7 @@ t.test("an invalid token gets a challenge with the reason", async (t) => {
 
 t.test("behind a reverse proxy, metadata has the public URL", async (t) => {
   const url = "https://gate.example.com";
-  const gateway = await open(t, `[server]\npublic_url = "${url}"\n`);
+  const gateway = published;
   const { host } = new URL(gateway.url);
   for (const forwarded of ["gate.example.com", "evil.example.com"]) {
     const headers = { "x-forwarded-host": forwarded, "x-forwarded-proto": "http" };
@@ -117,17 +122,14 @@ t.test("a client on this machine may use any of its names", async (t) => {
   }
   const elsewhere = { parameters: { resource: "http://localhost:1/mcp" }, ...options };
   await t.rejects(obtainTokens(shared, elsewhere));
-  const named = await open(t, '[server]\npublic_url = "https://gate.example.com"\n');
-  const { port: other } = new URL(named.url);
+  const { port: other } = new URL(published.url);
   const lines = [`GET ${metadataPath} HTTP/1.1`, `Host: localhost:${other}`];
-  t.match((await sendRaw(named.url, lines)).text, '"resource":"https://gate.example.com/mcp"');
+  t.match((await sendRaw(published.url, lines)).text, '"resource":"https://gate.example.com/mcp"');
 });
 
 t.test("a page of any origin may read the documents that are well known", async (t) => {
-  const allowed = "https://allowed.example.com";
-  const config = `[server]\nallowed_origins = ["${allowed}"]\n`;
-  for (const gateway of [shared, await open(t, config)]) {
-    for (const origin of ["https://inspector.example.com", allowed, "null"]) {
+  for (const gateway of [shared, published]) {
+    for (const origin of ["https://inspector.example.com", page, "null"]) {
       for (const name of [
         "oauth-protected-resource",
         "oauth-protected-resource/mcp",
@@ -159,7 +161,7 @@ t.test("a page of any origin may read the documents that are well known", async 
       }
     }
   }
-  const other = await shared.request("/healthz", { headers: { origin: allowed } });
+  const other = await shared.request("/healthz", { headers: { origin: page } });
   t.equal(other.headers.get("access-control-allow-origin"), null);
 });
 
@@ -198,8 +200,7 @@ t.test("foreign origins and rebound host names are refused", async (t) => {
 });
 
 t.test("a page of an allowed origin can use MCP and read its challenges", async (t) => {
-  const page = "https://app.example.com";
-  const gateway = await open(t, `[server]\nallowed_origins = ["${page}"]\n`);
+  const gateway = published;
   const own = Object.keys(statelessCall("tools/call", { name: "select" }).headers);
   const needed = ["authorization", ...own.filter((name) => name !== "accept")];
   const preflight = await gateway.request("/mcp", {

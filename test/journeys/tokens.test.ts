@@ -506,5 +506,7 @@ t.test("a token is accepted only in the Authorization header", async (t) => {
     const { status, code, reached } = await knock(headers, path);
     const name = `${headers} ${path ?? ""}`.replaceAll(good, "<token>");
     t.strictSame([status, code, reached], [401, "unauthenticated", 0], name);
+    const atMcp = await knock(headers, path?.replace("/query", "/mcp") ?? "/mcp");
+    t.equal(atMcp.status, 401, `${name} at /mcp`);
   }
 });
