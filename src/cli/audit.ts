@@ -7,6 +7,7 @@ import type { Grant } from "../core/access/grant.ts";
 import { displayName, groupOf, holderText, userOf, writtenHolder } from "../core/access/holder.ts";
 import { isExternalGroup } from "../core/access/roles.ts";
 import type { Snapshot } from "../core/access/snapshot.ts";
+import { errorMessage } from "../core/base/client-error.ts";
 import { moments, readMoment, writtenTime } from "../core/base/clock.ts";
 import type { LoadedConfiguration } from "../core/config/load.ts";
 import { entryNames } from "../core/http/change-records.ts";
@@ -21,11 +22,11 @@ import {
   type ReadLine,
   requiredTexts,
 } from "../core/observe/audit-filter.ts";
-import { findAuditFiles, linesIn, piecesSince } from "../core/observe/audit-search.ts";
+import { findAuditFiles, linesIn, type Piece, piecesSince } from "../core/observe/audit-search.ts";
 import { loadFor } from "./load.ts";
 import { readAccess } from "./operator.ts";
 import { type CommonOptions, defineCommand, readCount } from "./options.ts";
-import { plainly, printList, UsageError, warn } from "./output.ts";
+import { plainly, printList, reportFailure, UsageError, warn } from "./output.ts";
 
 const administering = new Set(["Owner", "DbAdmin"]);
 
@@ -68,10 +69,8 @@ async function findUnused(snapshot: Snapshot, files: readonly string[], since: n
     if (Number(count) > NAMED_OPERATIONS) uncertain.add(user);
   }
 
-  for (const file of files) {
-    for await (const piece of piecesSince(file, since)) {
-      for (const { bytes } of linesIn(piece, [])) take(bytes.toString());
-    }
+  for await (const piece of piecesOf(files, since)) {
+    for (const { bytes } of linesIn(piece, [])) take(bytes.toString());
   }
   const isNamed = (name: string, { holder }: Grant): boolean => {
     const user = userOf(holder);
@@ -107,6 +106,17 @@ function requireFile({ configuration }: LoadedConfiguration): string {
   throw new Error(
     'the audit is written to the log, which this command cannot read; set [audit] file = "audit.log"',
   );
+}
+
+/** Reports a file that is damaged, and continues with the next one. */
+async function* piecesOf(files: readonly string[], since: number): AsyncGenerator<Piece> {
+  for (const file of files) {
+    try {
+      yield* piecesSince(file, since);
+    } catch (error) {
+      reportFailure(new Error(`${file} cannot be read to its end: ${errorMessage(error)}`));
+    }
+  }
 }
 
 async function filesSince(file: string, since: number): Promise<string[]> {
@@ -158,19 +168,17 @@ async function show(options: ShowOptions): Promise<void> {
   // A reader such as `head` may close the pipe early.
   process.stdout.once("error", () => process.exit());
   let found = 0;
-  for (const one of await filesSince(file, since)) {
-    for await (const piece of piecesSince(one, since)) {
-      for (const { bytes } of linesIn(piece, requiredTexts(filter))) {
-        const line = parseLine(bytes);
-        if (line === undefined || !matches(line)) continue;
-        found += 1;
-        const text = textFor(line, bytes, options);
-        if (limit === Number.POSITIVE_INFINITY) process.stdout.write(text);
-        else newest.push(text);
-        if (newest.length >= 2 * limit) newest = newest.slice(-limit);
-      }
-      if (process.stdout.writableNeedDrain) await once(process.stdout, "drain");
+  for await (const piece of piecesOf(await filesSince(file, since), since)) {
+    for (const { bytes } of linesIn(piece, requiredTexts(filter))) {
+      const line = parseLine(bytes);
+      if (line === undefined || !matches(line)) continue;
+      found += 1;
+      const text = textFor(line, bytes, options);
+      if (limit === Number.POSITIVE_INFINITY) process.stdout.write(text);
+      else newest.push(text);
+      if (newest.length >= 2 * limit) newest = newest.slice(-limit);
     }
+    if (process.stdout.writableNeedDrain) await once(process.stdout, "drain");
   }
   for (const text of newest.slice(-limit)) process.stdout.write(text);
   if (found === 0) process.stderr.write(`no matching lines in ${file} and its rotated files\n`);

@@ -115,6 +115,29 @@ t.test(
   },
 );
 
+t.test("a compressed file that is damaged or unfinished hides no lines of others", async (t) => {
+  const gone = gzipSync(line({ user: "gone", ago: 60 })).subarray(0, 20);
+  const home = auditHome(
+    t,
+    {
+      "audit.log.3.gz": gone,
+      "audit.log.2": line({ user: "a", ago: 50 }),
+      "audit.log.2.gz": gzipSync(line({ user: "a", ago: 50 })).subarray(0, 20),
+      "audit.log": line({ user: "b" }),
+    },
+    grant("b", "main", "ReadOnly"),
+  );
+  const shown = await runWarm(home, ["audit"]);
+  t.match(shown.stdout, /^\S+ {2}a {2}.*\n\S+ {2}b {2}.*\n$/);
+  t.equal(shown.code, 1);
+  const problem =
+    /^gatehouse: \S+audit\.log\.3\.gz cannot be read to its end: unexpected end of file\n$/;
+  t.match(shown.stderr, problem);
+  const unused = await runWarm(home, ["audit", "unused", "--since", "90d"]);
+  t.equal(unused.code, 1);
+  t.match(unused.stderr, /audit\.log\.3\.gz cannot be read to its end/);
+});
+
 t.test("audit prints short lines and escapes control characters", async (t) => {
   const change = {
     author: { kind: "api", name: "admin" },

@@ -66,7 +66,12 @@ const DISORDER_MS = 60_000;
 /** Matches the ends of `audit.log`, `audit.log.1`, `audit.log.2.gz`, `audit.log-20261122`. */
 const suffix = /^(?:(?:\.\d+|-\d[\d-]*)(?:\.gz)?)?$/;
 
-/** With rotated files, oldest first, written since `since`. @throws the file system's error */
+/**
+ * With rotated files, oldest first, written since `since`. A file that is being compressed counts
+ * once, as it was before.
+ *
+ * @throws the file system's error
+ */
 export async function findAuditFiles(file: string, since: number): Promise<string[]> {
   const directory = path.dirname(file);
   const base = path.basename(file);
@@ -74,8 +79,10 @@ export async function findAuditFiles(file: string, since: number): Promise<strin
     (entry) =>
       entry.isFile() && entry.name.startsWith(base) && suffix.test(entry.name.slice(base.length)),
   );
+  const names = entries.map(({ name }) => name);
+  const isWhole = (name: string) => !isCompressed(name) || !names.includes(name.slice(0, -3));
   const files = await Promise.all(
-    entries.map(async ({ name }) => {
+    names.filter(isWhole).map(async (name) => {
       const found = path.join(directory, name);
       return { found, writtenAt: (await stat(found)).mtimeMs, isCurrent: name === base };
     }),
