@@ -185,13 +185,14 @@ async function checkEach(
 
 const calls = large.map(({ tool, name, args }) => ({ name, body: () => callOf(tool, args()) }));
 
+const measured = await openMeasured(t, () => `[mcp]\n${limits}[query]\nextra_fields = ["hint"]\n`);
+
 t.test("no tool call blocks the event loop", async (t) => {
-  const { gateway, owner } = await openMeasured(t, () => `[mcp]\n${limits}`);
-  await checkEach(t, gateway, calls, owner);
+  await checkEach(t, measured.gateway, calls, measured.owner);
 });
 
 t.test("no call without a grant and no invalid message blocks the event loop", async (t) => {
-  const { gateway, stranger } = await openMeasured(t, () => `[mcp]\n${limits}`);
+  const { gateway, stranger } = measured;
   await checkEach(t, gateway, [...calls.slice(0, 4), ...messages], stranger);
 });
 
@@ -209,7 +210,7 @@ t.test("no message to an upstream MCP server blocks the event loop", async (t) =
 });
 
 t.test("no query blocks the event loop", async (t) => {
-  const { gateway, owner } = await openMeasured(t, () => '[query]\nextra_fields = ["hint"]\n');
+  const { gateway, owner } = measured;
   const queries = large.map(({ operation, name, args }) => {
     return { name, body: () => `{"${operation}":${args()}}` };
   });
