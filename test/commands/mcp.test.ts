@@ -128,9 +128,6 @@ function speak(t: Test, { url, token }: Reach): Speaker {
   return new Speaker(t, temporaryHome(t), ["--url", url], { GATEHOUSE_TOKEN: token });
 }
 
-// The tests mostly wait for processes.
-t.jobs = 4;
-
 /** A request of 2026-07-28, unless `meta` says otherwise. */
 function request(id: number, method: string, params: object = {}, meta = envelope()): object {
   return { jsonrpc: "2.0", id, method, params: { ...params, _meta: meta } };
@@ -153,6 +150,14 @@ async function startFixture(t: Test) {
   return { fixture, gateway, reach: { url: gateway.url, token } };
 }
 
+const fronting = await startFixture(t);
+const { fixture, reach } = fronting;
+t.beforeEach(() => void fixture.take());
+const untilRunning = () =>
+  eventually("the call is running", () =>
+    fixture.received.some(({ body }) => body.includes('"wait"')),
+  );
+
 t.test("clients of both protocol generations get the tools that their role allows", async (t) => {
   const reach = { url: gateway.url, token: await gateway.addUser("reader", "ReadOnly") };
   for (const connect of [connectStateless, connectEarlier]) {
@@ -168,7 +173,6 @@ t.test("clients of both protocol generations get the tools that their role allow
 });
 
 t.test("progress notifications arrive before the result", async (t) => {
-  const { reach } = await startFixture(t);
   const call = { name: "test_tool_with_progress", arguments: {} };
   const clientInfo = { name: "test", version: "1.0.0" };
   const hello = { protocolVersion: "2025-11-25", capabilities: {}, clientInfo };
@@ -191,17 +195,15 @@ t.test("progress notifications arrive before the result", async (t) => {
 });
 
 t.test("cancelling a call cancels it at the server", async (t) => {
-  const { fixture, reach } = await startFixture(t);
+  const before = fixture.cancelled;
   for (const [at, connect] of [connectStateless, connectEarlier].entries()) {
     const client = await connect(t, reach);
     const patience = new AbortController();
     const call = client.call("wait", {}, patience.signal);
-    await eventually("the call is running", () =>
-      fixture.received.some(({ body }) => body.includes('"wait"')),
-    );
+    await untilRunning();
     patience.abort();
     await t.rejects(call);
-    await eventually("the call is cancelled", () => fixture.cancelled === at + 1);
+    await eventually("the call is cancelled", () => fixture.cancelled === before + at + 1);
     t.ok((await client.toolNames()).includes("wait"), "the next request is answered");
     await client.close();
     fixture.take();
@@ -209,7 +211,6 @@ t.test("cancelling a call cancels it at the server", async (t) => {
 });
 
 t.test("a session uses the negotiated revision and ends with the client", async (t) => {
-  const { fixture, reach } = await startFixture(t);
   const client = await connectEarlier(t, reach);
   await client.toolNames();
   await client.close();
@@ -292,17 +293,6 @@ t.test("a rejected token is reported to client and terminal, and never printed",
   t.notMatch(speaker.stderr, "c2VjcmV0");
 });
 
-t.test("a running call ends with an error when its user loses access", async (t) => {
-  const { fixture, gateway, reach } = await startFixture(t);
-  const speaker = speak(t, reach);
-  speaker.say(request(1, "tools/call", { name: "wait", arguments: {} }));
-  await eventually("the call is running", () => fixture.received.length > 0);
-  await gateway.edit((text) => `${text}\n`.replace(/\[\[acl]]\nusername = "alice"[^[]*/, ""));
-  let heard = await speaker.hear();
-  while ("method" in heard) heard = await speaker.hear();
-  t.match(heard, { id: 1, error: { code: -32603, message: "The response is incomplete" } });
-});
-
 t.test("requests sent before standard input closes are answered", async (t) => {
   const token = await gateway.addUser("piper", "ReadOnly");
   const input = `${JSON.stringify(request(1, "tools/list"))}\n`;
@@ -313,12 +303,12 @@ t.test("requests sent before standard input closes are answered", async (t) => {
 });
 
 t.test("closing standard input cancels calls and exits with 0", async (t) => {
-  const { fixture, reach } = await startFixture(t);
+  const before = fixture.cancelled;
   const speaker = speak(t, reach);
   speaker.say(request(1, "tools/call", { name: "wait", arguments: {} }));
-  await eventually("the call is running", () => fixture.received.length > 0);
+  await untilRunning();
   t.equal(await speaker.leave(), 0);
-  await eventually("the call is cancelled", () => fixture.cancelled === 1);
+  await eventually("the call is cancelled", () => fixture.cancelled === before + 1);
   const other = speak(t, reach);
   await other.ask(request(1, "tools/list"));
   t.equal(await other.stop("SIGTERM"), 0);
@@ -359,4 +349,16 @@ t.test("an invalid command line exits with 2 and says what is allowed", async (t
     t.notMatch(stderr, token);
   });
   await Promise.all(results);
+});
+
+t.test("a running call ends with an error when its user loses access", async (t) => {
+  const speaker = speak(t, reach);
+  speaker.say(request(1, "tools/call", { name: "wait", arguments: {} }));
+  await untilRunning();
+  await fronting.gateway.edit((text) =>
+    `${text}\n`.replace(/\[\[acl]]\nusername = "alice"[^[]*/, ""),
+  );
+  let heard = await speaker.hear();
+  while ("method" in heard) heard = await speaker.hear();
+  t.match(heard, { id: 1, error: { code: -32603, message: "The response is incomplete" } });
 });
