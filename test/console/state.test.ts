@@ -81,25 +81,10 @@ t.test("the State page shows what is in force, and why a file was rejected", asy
   t.notMatch(fixed, "Access file rejected");
 });
 
-t.test("a rejected configuration is shown, also with several workers", async (t) => {
-  const upstream = await new RecordingUpstream().listen(t);
-  for (const workers of [1, 2]) {
-    const home = temporaryHome(t);
-    const config = `[server]\nworkers = ${workers}\n[upstream]\nurl = "${upstream.url}"\n`;
-    const { url } = await startConsole(t, { home, config });
-    const client = await signedIn(t, url);
-    t.match(textOf((await client.get("/state")).text), "Everything is in order.");
-    const file = path.join(home, "gateway.toml");
-    const good = readFileSync(file, "utf8");
-    replaceFile(home, "gateway.toml", `${good}\n[auth]\ntoken_lifetime = "soon"\n`);
-    await stateOnce(client, /Configuration rejected: line \d+: .*The last valid state/);
-    replaceFile(home, "gateway.toml", good);
-    await stateOnce(client, /Everything is in order/);
-  }
-});
+const plain = await startConsole(t);
 
 t.test("versions show which users gain and lose which rights", async (t) => {
-  const { gateway, url } = await startConsole(t);
+  const { gateway, url } = plain;
   const client = await signedIn(t, url);
   t.match(textOf((await client.get("/state")).text), "No changes to users or grants since");
   await gateway.addUser("alice", "ReadOnly");
@@ -123,8 +108,7 @@ t.test("versions show which users gain and lose which rights", async (t) => {
 });
 
 t.test("the State page names the embedded engine's database and refreshes itself", async (t) => {
-  const { url } = await startConsole(t);
-  const client = await signedIn(t, url);
+  const client = await signedIn(t, plain.url);
   const { text } = await client.get("/state");
   t.match(textOf(text), /sqlite:\S+ all others Reachable Closed 0 0/);
   t.match(text, '<meta http-equiv="refresh" content="30; url=/state?refresh=auto">');
@@ -246,7 +230,8 @@ t.test("the overview links a denial to its audit lines and to a drafted grant", 
   t.strictSame(complaints, [], "the browser logs no errors");
 });
 
-t.test("the overview counts the last hour, day or week, over all workers", async (t) => {
+/** A console of two workers, over an audit of past days. */
+async function startPair(t: Test): Promise<ConsoleSetting> {
   const upstream = await new RecordingUpstream().listen(t);
   const home = temporaryHome(t);
   const line = (hoursAgo: number, ms: number) => {
@@ -258,7 +243,26 @@ t.test("the overview counts the last hour, day or week, over all workers", async
   const past = [line(200, 1), line(70, 40_000), line(5, 900), line(0.2, 900), line(0.2, 900)];
   writeFileSync(path.join(home, "audit.log"), past.join(""), { mode: 0o600 });
   const config = `[server]\nworkers = 2\n[upstream]\nurl = "${upstream.url}"\n${auditFile}`;
-  const { gateway, url } = await startConsole(t, { home, config });
+  return startConsole(t, { home, config });
+}
+
+const pair = startPair(t);
+
+t.test("a rejected configuration is shown, also with several workers", async (t) => {
+  for (const { gateway, url } of [plain, await pair]) {
+    const { home } = gateway;
+    const client = await signedIn(t, url);
+    t.match(textOf((await client.get("/state")).text), "Everything is in order.");
+    const good = readFileSync(path.join(home, "gateway.toml"), "utf8");
+    replaceFile(home, "gateway.toml", `${good}\n[auth]\ntoken_lifetime = "soon"\n`);
+    await stateOnce(client, /Configuration rejected: line \d+: .*The last valid state/);
+    replaceFile(home, "gateway.toml", good);
+    await stateOnce(client, /Everything is in order/);
+  }
+});
+
+t.test("the overview counts the last hour, day or week, over all workers", async (t) => {
+  const { gateway, url } = await pair;
   const token = await gateway.login();
   for (let asked = 0; asked < 6; asked++) {
     await gateway.query({ Select: { database: "main", from: "orders", columns: ["id"] } }, token);
