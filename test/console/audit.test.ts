@@ -54,7 +54,8 @@ async function operationsOn(client: ConsoleClient, query = ""): Promise<string[]
   return [...text.matchAll(/<div><code>([^<]+)<\/code>/g)].map(([, words = ""]) => words);
 }
 
-const { gateway, url } = await staffedConsole(t, staff, auditFile);
+const payers = '[[groups]]\nname = "payers"\nmembers = ["paul"]\n';
+const { gateway, url } = await staffedConsole(t, staff, auditFile, payers);
 await use(gateway);
 
 t.test("the audit is searched by user, table, operation, outcome and time", async (t) => {
@@ -92,13 +93,6 @@ t.test("the audit is searched by user, table, operation, outcome and time", asyn
 });
 
 t.test("the audit is filtered by a range of dates and by group", async (t) => {
-  const { gateway, url } = await staffedConsole(
-    t,
-    staff,
-    auditFile,
-    '[[groups]]\nname = "payers"\nmembers = ["paul"]\n',
-  );
-  await use(gateway);
   const paul = await tokenOf(gateway, "paul");
   const answer = await gateway.query(select("payroll"), paul);
   const id = answer.headers.get("x-request-id") ?? "";

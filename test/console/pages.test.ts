@@ -20,9 +20,11 @@ import {
   unescaped,
 } from "./kit.ts";
 
+const shared = await startConsole(t, { config: auditFile });
+await shared.gateway.addUser("alice", "ReadWrite");
+
 t.test("every page works on a phone, in dark mode, and is accessible", async (t) => {
-  const { gateway, url } = await startConsole(t);
-  await gateway.addUser("alice", "ReadWrite");
+  const { gateway, url } = shared;
   const issue = ["token", "issue", "alice", "--opaque", "--expires", "3d", "--name", "nightly"];
   t.equal((await runWarm(gateway.home, issue)).code, 0);
   const page = await openPage(t);
@@ -167,8 +169,7 @@ async function enter(page: Page, heading: string | RegExp): Promise<void> {
 }
 
 t.test("an administrator can do everything by keyboard", async (t) => {
-  const { gateway, url } = await startConsole(t);
-  await gateway.addUser("alice", "ReadWrite");
+  const { gateway, url } = shared;
   for (const name of ["bob", "carol"]) await gateway.addUser(name, "ReadOnly");
   const token = await gateway.login("alice", "alice password");
   const wide = { Delete: { database: "main", table: "tickets", where: null } };
@@ -218,8 +219,7 @@ t.test("an administrator can do everything by keyboard", async (t) => {
 });
 
 t.test("each page is refused to users without the right", async (t) => {
-  const { gateway, url } = await startConsole(t, { config: auditFile });
-  await gateway.addUser("alice", "ReadWrite");
+  const { gateway, url } = shared;
   await gateway.addUser("dora", "DbAdmin");
   const token = await gateway.login();
   await gateway.send("PUT", "/api/groups/readers", { members: [] }, token);
