@@ -20,7 +20,7 @@ import { parseAccessFile } from "../../src/core/access/parse.ts";
 import { type Role, roles } from "../../src/core/access/roles.ts";
 import { ownGrants, type Snapshot } from "../../src/core/access/snapshot.ts";
 import { runAtOnce } from "../../src/core/base/cooperative-scheduling.ts";
-import { grant, hashWith, refusalOf, snapshotOf, user } from "./kit.ts";
+import { grant, groupGrant, hashWith, refusalOf, snapshotOf, user } from "./kit.ts";
 
 const snapshot = snapshotOf(
   "root * Owner",
@@ -254,6 +254,26 @@ t.test("each role may give the expected roles", async (t) => {
   for (const { act, expected, title, grants: given } of cases) {
     t.equal(grants(given, act), expected, title);
   }
+});
+
+t.test("what reaches every database needs the right to grant on each of one's own", async (t) => {
+  const dirk = { username: "dirk", tokenDatabase: "*" };
+  const team = '[[groups]]\nname = "team"\nmembers = ["new"]\n';
+  const closed = [grant("new", "*", "None"), groupGrant("team", "*", "ReadWrite")];
+  const limits = ["", 'require_approval = ["DELETE"]', "expires = 2020-01-01T00:00:00Z"];
+  const codes = limits.map((limit) => {
+    const given = [grant("dirk", "*", "DbAdmin"), grant("dirk", "main", "DbAdmin", limit)];
+    const rules = [team, user("dirk"), user("new"), ...given];
+    const open = parseAccessFile(rules.join(""), "a");
+    const entry = { ...place("new", "*"), role: "ReadOnly" } as const;
+    const hidden = parseAccessFile([...rules, ...closed].join(""), "a");
+    return [
+      refusalOf(() => planGrant(open, dirk, entry)),
+      refusalOf(() => planRevoke(hidden, dirk, place("new", "*"))),
+    ];
+  });
+  const refused = ["role_insufficient", "role_insufficient"];
+  t.strictSame(codes, [[undefined, undefined], refused, refused]);
 });
 
 t.test("a token for one database grants only on that database", async (t) => {

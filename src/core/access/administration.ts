@@ -116,10 +116,15 @@ function grantingRole(snapshot: Snapshot, actor: Subject, database: string): Ent
   return role;
 }
 
-/** A grant on `*` reaches every database, also those on which the actor's own role is narrower. */
+/** A grant on `*` reaches every database, also those on which the actor may not give it. */
 function reachesBeyond(snapshot: Snapshot, actor: Subject, role: EntryRole): boolean {
   if (isAdministrator(snapshot, actor)) return false;
-  return entriesIn(effectiveGrants(snapshot, actor)).some((own) => !mayGrant(own.role, role));
+  return effectiveGrants(snapshot, actor)
+    .keys()
+    .some((name) => {
+      const { allowed, role: own = "None" } = decide(snapshot, actor, "GRANT", name);
+      return !allowed || !mayGrant(own, role);
+    });
 }
 
 /**
@@ -200,7 +205,9 @@ function requireGrantableRoles(
 ): void {
   if (isAdministrator(snapshot, actor)) return;
   const own = grantingRole(snapshot, actor, database);
-  if (roles.some((role) => role !== undefined && !mayGrant(own, role))) {
+  const isBeyond = (role: EntryRole) =>
+    !mayGrant(own, role) || (database === EVERY_DATABASE && reachesBeyond(snapshot, actor, role));
+  if (roles.some((role) => role !== undefined && isBeyond(role))) {
     throw new Refusal("role_insufficient");
   }
 }
