@@ -4,6 +4,7 @@ import {
   cpSync,
   mkdirSync,
   readdirSync,
+  readFileSync,
   renameSync,
   rmSync,
   statSync,
@@ -43,6 +44,43 @@ t.test("secret files must be private, and the error names the fix", async (t) =>
     execFileSync("sh", ["-c", remedy]);
     t.equal(statSync(file).mode & 0o777, 0o600);
   }
+});
+
+t.test("nothing is changed in a file that a gateway would not load", async (t) => {
+  const gateway = await startGateway(t, { upstream });
+  const token = await gateway.login();
+  const rita = { username: "rita", password: "rita password", role: "ReadOnly" };
+  t.equal((await gateway.send("POST", "/api/users", rita, token)).status, 201);
+  const before = readFileSync(gateway.accessFile, "utf8");
+  chmodSync(gateway.accessFile, 0o644);
+  const invalid = { status: 409, body: { code: "access_file_invalid" } };
+  for (const [method, route, body] of [
+    ["PUT", "/api/access/rita/main", { role: "ReadWrite" }],
+    ["PUT", "/api/users/rita/password", { new_password: "a new password" }],
+    ["DELETE", "/api/users/rita", undefined],
+  ] as const) {
+    t.match(await gateway.send(method, route, body, token), invalid, method);
+  }
+  t.equal(readFileSync(gateway.accessFile, "utf8"), before);
+  chmodSync(gateway.accessFile, 0o600);
+  const raised = await gateway.send("PUT", "/api/access/rita/main", { role: "ReadWrite" }, token);
+  t.equal(raised.status, 200);
+
+  const file = path.join(gateway.home, "revocations");
+  t.equal((await gateway.send("POST", "/logout", {}, await gateway.login())).status, 200);
+  const revoked = readFileSync(file, "utf8");
+  chmodSync(file, 0o644);
+  const failed = { status: 503, body: { code: "revocation_failed" } };
+  t.match(await gateway.send("POST", "/logout", {}, token), failed);
+  t.match(await gateway.send("PATCH", "/api/users/rita", { disabled: true }, token), failed);
+  const command = await runCommand(gateway.home, ["token", "revoke", "--user", "rita"]);
+  t.equal(command.code, 1);
+  t.match(command.stderr, `fix it with: chmod 600 ${file}`);
+  t.equal(readFileSync(file, "utf8"), revoked);
+  t.equal((await gateway.get("/api/me", token)).status, 200);
+  chmodSync(file, 0o600);
+  t.equal((await gateway.send("POST", "/logout", {}, token)).status, 200);
+  t.equal((await gateway.get("/api/me", token)).status, 401);
 });
 
 t.test("files of a mounted ConfigMap or Secret are accepted through their links", async (t) => {

@@ -131,7 +131,14 @@ export async function openAccessFile(
       // Other processes may not have seen an edit that this one has. Not while the file is locked,
       // since one of them may be starting.
       await options.broadcastReload?.();
-      const written = await changeAccessFile(file, plan, change, parsed, reloadAll);
+      const { checkRead } = options;
+      const written = await changeAccessFile(
+        file,
+        plan,
+        { ...change, checkRead },
+        parsed,
+        reloadAll,
+      );
       await reloadAll(written);
       return written;
     },

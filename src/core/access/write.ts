@@ -62,8 +62,11 @@ function asWriteRefusal(error: unknown, file: string): unknown {
   return new Refusal("access_file_read_only", { detail, cause: error });
 }
 
-/** Read permissions are checked where the file is loaded, not here. */
-const anyReader = { checkRead: false };
+interface WriteOptions extends ChangeOptions {
+  /** Also refuse a file that others may read, which gateways would not load. */
+  readonly checkRead?: boolean;
+}
+
 /** Attempts at a change when an operator saves the file in between. */
 const ATTEMPTS = 5;
 /** Pause between two writes of one process, so that other processes get the lock. */
@@ -82,7 +85,7 @@ interface WrittenFile extends ParsedAccess {
 
 interface Writer {
   readonly plan: Plan;
-  readonly options: ChangeOptions;
+  readonly options: WriteOptions;
   /** An earlier reading of the file, so that an unchanged file is not parsed again. */
   readonly earlier: ParsedAccess | undefined;
   /** Puts another state than the earlier one in force, which would be lost in the new one. */
@@ -95,10 +98,10 @@ interface Writer {
 async function tryToWrite(
   real: string,
   file: string,
-  { plan, options: { force, beforeWrite }, adopt }: Writer,
+  { plan, options: { force, beforeWrite, checkRead = false }, adopt }: Writer,
   earlier: ParsedAccess | undefined,
 ): Promise<WrittenFile | undefined> {
-  const current = await readAccessFile(real, anyReader, earlier, file);
+  const current = await readAccessFile(real, { checkRead }, earlier, file);
   if (current !== earlier) await adopt();
   const changes = plan(current.snapshot);
   if (changes.length === 0) return { ...current, changes };
@@ -117,7 +120,7 @@ async function tryToWrite(
       : editAccess(bytes, records, changes, file);
   const next = await indexAccess(Buffer.from(edited.bytes), edited.records);
   await requireOwnersIn(next.snapshot);
-  if (!current.bytes.equals(await readAccessBytes(real, anyReader))) return undefined;
+  if (!current.bytes.equals(await readAccessBytes(real, { checkRead }))) return undefined;
   const old = await stat(real);
   const obstacle = replacementObstacle(real, old);
   if (obstacle !== undefined) {
@@ -172,7 +175,7 @@ async function serve(file: string, queue: Writer[]): Promise<void> {
 export function changeAccessFile(
   file: string,
   plan: Plan,
-  options: ChangeOptions = {},
+  options: WriteOptions = {},
   earlier?: ParsedAccess,
   adopt = async (): Promise<unknown> => undefined,
 ): Promise<WrittenFile> {

@@ -207,9 +207,9 @@ function earliestIssueIn(revocations: Iterable<Revocation>, username: string): n
 }
 
 /** Syncs to disk. Deletes only revocations that have ended even if the clock is wrong. */
-async function addRevocations(file: string, choose: Choose): Promise<void> {
+async function addRevocations(file: string, checkRead: boolean, choose: Choose): Promise<void> {
   await withLock(file, async () => {
-    const { revocations, isTorn } = await readContents(file, false);
+    const { revocations, isTorn } = await readContents(file, checkRead);
     const limit = forgettableBefore();
     const kept = [...revocations].flatMap(([line, old]) =>
       revocationEnd(old) >= limit ? line : [],
@@ -231,25 +231,28 @@ function failed(detail: string, cause: unknown): Refusal {
 }
 
 /** @throws Refusal `revocation_failed` */
-async function revoke(file: string, choose: Choose): Promise<void> {
+async function revoke(file: string, checkRead: boolean, choose: Choose): Promise<void> {
   try {
-    await addRevocations(file, choose);
+    await addRevocations(file, checkRead, choose);
   } catch (cause) {
     throw failed(errorMessage(cause), cause);
   }
 }
 
 /** @param options.checkRead also refuse a file that others can read */
-export function revocationsIn(file: string, options: { checkRead: boolean }): RevocationStore {
+export function revocationsIn(
+  file: string,
+  { checkRead }: { checkRead: boolean },
+): RevocationStore {
   return {
     async read() {
-      const revocations = await readRevocations(file, options);
+      const revocations = await readRevocations(file, { checkRead });
       return Object.assign(new RevocationIndex(revocations), { count: revocations.length });
     },
     revokeToken: ({ tokenId, expiresAt }) =>
-      revoke(file, () => [{ jti: tokenId, until: expiresAt }]),
+      revoke(file, checkRead, () => [{ jti: tokenId, until: expiresAt }]),
     revokeUser: (user, before) =>
-      revoke(file, (written) => [
+      revoke(file, checkRead, (written) => [
         before === undefined ? revocationOfUser(written, user) : { user, before },
       ]),
   };
@@ -290,7 +293,7 @@ export async function openRevocations(
       await readAndJoin();
       if (lost.length > 0) {
         onLost(lost.length);
-        await addRevocations(file, () => lost);
+        await addRevocations(file, checkRead, () => lost);
         await readAndJoin();
       }
       stale = lost.length > 0;
@@ -303,7 +306,7 @@ export async function openRevocations(
   }
 
   async function add(choose: Choose): Promise<void> {
-    await revoke(file, (written) => [...choose(written), ...lost]);
+    await revoke(file, checkRead, (written) => [...choose(written), ...lost]);
     await Promise.all([following.reload(), broadcastReload?.()]);
   }
 
