@@ -141,7 +141,7 @@ async function changeAccess(
   };
   const author = { kind: "api", name: actor.username } as const;
   const { written, audited } = await changeAs(gateway, author, planAsCaller);
-  exchange.verdict.noteChanges(audited);
+  exchange.verdict.changes = audited;
   return written;
 }
 
@@ -368,9 +368,7 @@ export const logout = administrative(async ({ revocations }, exchange) => {
   const caller = requireCaller(exchange);
   await revocations.revokeToken(caller);
   const { subject, tokenId } = caller;
-  exchange.verdict.noteChanges([
-    { change: "token revoked", user: subject.username, token: tokenId },
-  ]);
+  exchange.verdict.changes = [{ change: "token revoked", user: subject.username, token: tokenId }];
   return {};
 });
 
@@ -392,7 +390,7 @@ export async function revokeAllTokens(
 export const revokeTokens = administrative(async (gateway, exchange) => {
   const username = usernameParameter(exchange);
   const change = await revokeAllTokens(gateway, requireActor(exchange), username);
-  exchange.verdict.noteChanges([change]);
+  exchange.verdict.changes = [change];
   return {};
 });
 
@@ -436,7 +434,7 @@ export async function revokeIssued(
 
 export const revokeIssuedToken = administrative(async (gateway, exchange) => {
   const change = await revokeIssued(gateway, requireActor(exchange), tokenIdParameter(exchange));
-  exchange.verdict.noteChanges([change]);
+  exchange.verdict.changes = [change];
   return {};
 });
 

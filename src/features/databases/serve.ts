@@ -341,7 +341,7 @@ export class PresetServer {
     const { body = noBody } = sent;
     const isStreamed =
       !isChanged && (method === "HEAD" || sent.body === undefined || plan.isStream === true);
-    if (isRead || isStreamed) exchange.verdict.checkWhileOpen(authorizeAgain);
+    if (isRead || isStreamed) exchange.verdict.requireStillAllowed = authorizeAgain;
     if (isStreamed) {
       await this.#stream(gateway, exchange, sent, headers, plan.isStream === true);
     } else if (isChanged)
@@ -425,7 +425,7 @@ export class PresetServer {
     const { request, response } = exchange;
     const { "content-length": length } = request.headers;
     exchange.sendContinue();
-    exchange.verdict.noteStream();
+    exchange.verdict.isStream = true;
     let framed: Record<string, string> = {};
     if (bytes === undefined) {
       framed =
