@@ -7,14 +7,11 @@ import t from "tap";
 import { parseAccessFile } from "../../src/core/access/parse.ts";
 import { Refusal } from "../../src/core/base/refusal.ts";
 import { passwordFingerprint, tokenCaller } from "../../src/core/identity/authenticate.ts";
-import {
-  type JsonObject,
-  type Pin,
-  verifyPinned,
-} from "../../src/core/identity/jwt-verification.ts";
+import { type Pin, verifyPinned } from "../../src/core/identity/jwt-verification.ts";
 import { keyFilesIn } from "../../src/core/identity/key-file.ts";
 import { openKeyRing, revokeKey, rotateKey } from "../../src/core/identity/key-store.ts";
 import { createTokenAuthority, VerifiedTokens } from "../../src/core/identity/token.ts";
+import type { JsonObject } from "../../src/core/json/exact.ts";
 import { hashWith, refusalOf, SALT, temporaryDirectory, user } from "../access/kit.ts";
 import { encodePart } from "./forge.ts";
 

@@ -3,6 +3,7 @@ import type { JWK } from "jose";
 import { importJWK } from "jose/key/import";
 import { epochSeconds } from "../base/clock.ts";
 import { Refusal } from "../base/refusal.ts";
+import { isObject, type JsonObject } from "../json/exact.ts";
 
 /** Signing algorithms that may be configured (RFC 7518, RFC 8037). */
 export const signingAlgorithms = ["ES256", "EdDSA", "RS256", "HS256"] as const;
@@ -29,17 +30,11 @@ export async function importVerifier(jwk: JWK, algorithm: SigningAlgorithm): Pro
   return key instanceof Uint8Array ? createSecretKey(key) : KeyObject.from(key);
 }
 
-export type JsonObject = Readonly<Record<string, unknown>>;
-
 export function invalidToken(detail: string, cause?: unknown): Refusal {
   return new Refusal("token_invalid", { detail, cause });
 }
 
 const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
-
-function isObject(value: unknown): value is JsonObject {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
-}
 
 /** @throws Refusal `token_invalid` */
 function readJson(bytes: Buffer): { text: string; content: JsonObject } {

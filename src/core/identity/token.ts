@@ -12,13 +12,8 @@ import {
 import type { Snapshot } from "../access/snapshot.ts";
 import { epochSeconds } from "../base/clock.ts";
 import { Refusal } from "../base/refusal.ts";
-import {
-  invalidToken,
-  isSeconds,
-  type JsonObject,
-  type Pin,
-  verifyPinned,
-} from "./jwt-verification.ts";
+import type { JsonObject } from "../json/exact.ts";
+import { invalidToken, isSeconds, type Pin, verifyPinned } from "./jwt-verification.ts";
 import type { KeyRing } from "./key-store.ts";
 
 /** At about 650 bytes each. */

@@ -18,6 +18,12 @@ import {
   ZERO,
 } from "./lexical.ts";
 
+export type JsonObject = Readonly<Record<string, unknown>>;
+
+export function isObject(value: unknown): value is JsonObject {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
 /** A JSON number that a double would write differently, kept as received. */
 export class ExactNumber {
   readonly source: string;

@@ -2,7 +2,7 @@
 
 import { runAtOnce } from "../../core/base/cooperative-scheduling.ts";
 import { counted } from "../../core/base/suggestion.ts";
-import { ExactNumber, keptSource, parseExactInSteps } from "../../core/json/exact.ts";
+import { ExactNumber, isObject, keptSource, parseExactInSteps } from "../../core/json/exact.ts";
 import { placeName } from "../../core/query/names.ts";
 import { isRowChangeName } from "../../core/query/operations.ts";
 import { visibleJson } from "./preview.ts";
@@ -18,12 +18,7 @@ const SHOWN_ROWS = 5;
 const SHOWN_OPERATIONS = 50;
 
 function isFields(value: unknown): value is Fields {
-  return (
-    typeof value === "object" &&
-    value !== null &&
-    !Array.isArray(value) &&
-    !(value instanceof ExactNumber)
-  );
+  return isObject(value) && !(value instanceof ExactNumber);
 }
 
 function arrayOf(value: unknown): readonly unknown[] {

@@ -14,7 +14,7 @@ import { counted } from "../../core/base/suggestion.ts";
 import type { Gateway } from "../../core/http/gateway.ts";
 import { predictInSteps } from "../../core/http/query-outcome.ts";
 import { identify } from "../../core/identity/authenticate.ts";
-import { keepSpelling } from "../../core/json/exact.ts";
+import { isObject, keepSpelling } from "../../core/json/exact.ts";
 import { placeName } from "../../core/query/names.ts";
 import { STEP_BYTES } from "../../core/query/parse.ts";
 import { ask } from "../../core/upstream/database.ts";
@@ -55,10 +55,6 @@ import { dateInWords, formatDate } from "./moment.ts";
 import { type ConsoleRequest, refreshOf, sendPage, visitorOf } from "./visit.ts";
 
 const LONGEST_SUMMARY = 200;
-
-function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
-}
 
 function shortText(body: Buffer): string {
   const text = queryInWords(body.toString()).join("; ");
@@ -378,7 +374,7 @@ type Row = ReadonlyMap<string, string>;
 
 function readRow(text: string): Row {
   const row: unknown = JSON.parse(text, keepSpelling);
-  const entries = isRecord(row) ? Object.entries(row) : [];
+  const entries = isObject(row) ? Object.entries(row) : [];
   return new Map(entries.map(([name, value]) => [name, JSON.stringify(value)]));
 }
 

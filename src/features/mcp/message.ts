@@ -7,6 +7,7 @@ import { Refusal } from "../../core/base/refusal.ts";
 import { foldHeader } from "../../core/config/kinds.ts";
 import { commonHeaders } from "../../core/http/answer.ts";
 import type { Exchange } from "../../core/http/exchange.ts";
+import type { JsonObject } from "../../core/json/exact.ts";
 import { JsonFault } from "../../core/json/fault.ts";
 import {
   beginsWith,
@@ -48,12 +49,6 @@ export function codeReason(code: number): string {
   return reasons.get(code) ?? "bad_request";
 }
 
-export type Members = Readonly<Record<string, unknown>>;
-
-export function isObject(value: unknown): value is Members {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
-}
-
 /** Numbers are integers up to 2^53 - 1. */
 export type MessageId = string | number;
 
@@ -63,10 +58,10 @@ export class McpRefused extends ClientError {
   readonly status: number;
   readonly rpcCode: number;
   /** Additional members of the error, safe to show to the client. */
-  readonly data: Members | undefined;
+  readonly data: JsonObject | undefined;
   readonly id: MessageId | undefined;
   /** Sent instead of a JSON-RPC error. */
-  readonly result: Members | undefined;
+  readonly result: JsonObject | undefined;
 
   constructor(
     error: ErrorName,
@@ -74,9 +69,9 @@ export class McpRefused extends ClientError {
     options: {
       status?: number;
       code?: string;
-      data?: Members;
+      data?: JsonObject;
       id?: MessageId | undefined;
-      result?: Members;
+      result?: JsonObject;
     } = {},
   ) {
     super(message);

@@ -14,14 +14,12 @@ import {
 import { Agent, setGlobalDispatcher } from "undici";
 import { z } from "zod";
 import { readLines } from "../../core/base/read-stream.ts";
-import { keepSpelling } from "../../core/json/exact.ts";
+import { isObject, type JsonObject, keepSpelling } from "../../core/json/exact.ts";
 import {
   encodeHeaderValue,
   errorCode,
-  isObject,
   type McpMessage,
   McpRefused,
-  type Members,
   type MessageId,
   readMessage,
 } from "./message.ts";
@@ -45,7 +43,10 @@ const namingKeywords: ReadonlySet<string> = new Set([
   "definitions",
 ]);
 
-function readDeclaration(schema: Members, path: readonly string[] | undefined): HeaderDeclaration {
+function readDeclaration(
+  schema: JsonObject,
+  path: readonly string[] | undefined,
+): HeaderDeclaration {
   const header = schema[annotation];
   if (path === undefined || path.length === 0) {
     throw new Error(`${annotation} is not on an argument`);

@@ -1,5 +1,6 @@
 import { isDeepStrictEqual } from "node:util";
 import type { ToolAnnotations } from "@modelcontextprotocol/server";
+import { isObject } from "../../core/json/exact.ts";
 import { batchKey, type Grammar } from "../../core/query/grammar.ts";
 import {
   type Fields,
@@ -20,7 +21,6 @@ import {
 } from "../../core/query/operations.ts";
 import type { PermissionClass } from "../../core/query/permissions.ts";
 import type { OperationName } from "../../core/query/tree.ts";
-import { isObject } from "./message.ts";
 
 /** Keywords that are left out to keep schemas short. Error messages explain them. */
 const omittedKeywords: ReadonlySet<string> = new Set([

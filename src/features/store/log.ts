@@ -15,6 +15,7 @@ import {
 import { lineShape, type Revocation } from "../../core/identity/revocations.ts";
 import type { IssuedToken } from "../../core/identity/token.ts";
 import { readIssuedToken, writtenToken } from "../../core/identity/token-file.ts";
+import { isObject } from "../../core/json/exact.ts";
 import type { Author } from "../../core/observe/audit-line.ts";
 import type { Query } from "./database.ts";
 
@@ -34,10 +35,6 @@ export function writtenRecords({ user, group, grants }: HolderRecords): TomlTabl
   };
 }
 
-function isTable(value: unknown): value is TomlTable {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
-}
-
 function malformed(what: string): never {
   throw new StoreContentError(`${what} in the store does not have the format of this version`);
 }
@@ -51,7 +48,7 @@ function readList<Item>(
 }
 
 export function parseRecords(value: unknown): HolderRecords {
-  if (!isTable(value)) malformed("the record of a name");
+  if (!isObject(value)) malformed("the record of a name");
   const { user, group, grants } = value;
   return {
     user: user === undefined ? undefined : (readUser(user, 0, fail) ?? malformed("a user")),
@@ -143,7 +140,7 @@ function parseChange(kind: string, data: unknown): StoredChange {
 
 export function parseReplacement(data: unknown): Replacement {
   const { users, boundaries } = replacementShape.parse(data);
-  if (!isTable(users)) malformed("a change");
+  if (!isObject(users)) malformed("a change");
   const records = Object.entries(users).map(
     ([name, own]) => [readHolder(name), parseRecords(own)] as const,
   );

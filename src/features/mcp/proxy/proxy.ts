@@ -11,7 +11,7 @@ import { commonHeaders } from "../../../core/http/answer.ts";
 import { type Exchange, queryOrigin } from "../../../core/http/exchange.ts";
 import type { Gateway } from "../../../core/http/gateway.ts";
 import { countCall, requireAllowed } from "../../../core/http/query.ts";
-import { parseUnrounded } from "../../../core/json/exact.ts";
+import { isObject, parseUnrounded } from "../../../core/json/exact.ts";
 import { requireOneReading } from "../../../core/json/one-reading.ts";
 import {
   AnswerStream,
@@ -39,7 +39,6 @@ import {
   checkHeaders,
   checkMirroredArgument,
   type Era,
-  isObject,
   type McpMessage,
   McpRefused,
   plainNameIn,

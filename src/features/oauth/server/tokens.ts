@@ -1,14 +1,11 @@
 import { isAnyUsername, isDatabaseOrEvery } from "../../../core/access/roles.ts";
 import { epochSeconds } from "../../../core/base/clock.ts";
 import { refusedToken } from "../../../core/identity/authenticate.ts";
-import {
-  invalidToken,
-  isSeconds,
-  type JsonObject,
-} from "../../../core/identity/jwt-verification.ts";
+import { invalidToken, isSeconds } from "../../../core/identity/jwt-verification.ts";
 import { type KeyStore, keyState, openKeyRing } from "../../../core/identity/key-store.ts";
 import { parseSignIn } from "../../../core/identity/sign-in.ts";
 import { VerifiedTokens } from "../../../core/identity/token.ts";
+import type { JsonObject } from "../../../core/json/exact.ts";
 import type { Log } from "../../../core/observe/log.ts";
 import { knownScopes } from "./connections.ts";
 import { lifetimes, mcpResources, SIGNING_ALGORITHM } from "./protocol.ts";
