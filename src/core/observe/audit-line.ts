@@ -10,6 +10,10 @@ function optionalText(description: string) {
   return z.string().optional().describe(description);
 }
 
+function optionalNumber(description: string) {
+  return z.number().optional().describe(description);
+}
+
 const time = z.iso.datetime().describe("When it ended: ISO 8601 in UTC with milliseconds.");
 const accessVersion = text(
   "Version of the access file in force, by which a query was judged: the short content hash, as in `/readyz`. Absent only if a command could not read the file.",
@@ -104,10 +108,9 @@ const requestLine = z
     ),
     detail: optionalText("Why a token was refused: a word of docs/issuers.md."),
     cause,
-    droppedGroups: z
-      .number()
-      .optional()
-      .describe("Number of the token's groups that were ignored, since their names are invalid."),
+    droppedGroups: optionalNumber(
+      "Number of the token's groups that were ignored, since their names are invalid.",
+    ),
     narrowed: z.literal("rows").optional().describe("Row filters were added to the query."),
     approval: optionalText("Approval that the request created or used."),
     rates: z
@@ -117,26 +120,17 @@ const requestLine = z
       .describe(
         "Rate limits that counted the request, whether it passed or not: the `boundary`, its `limit` such as `60/min`, and the number `counted` in the window so far.",
       ),
-    affected: z
-      .number()
-      .optional()
-      .describe(
-        "Rows inserted, updated and deleted, of a Batch together; not for foreign upstreams, failed queries and Previews.",
-      ),
-    rows: z
-      .number()
-      .optional()
-      .describe(
-        "Rows returned, of a Batch together; not for foreign upstreams and failed queries. Over `/mcp`, the rows in the tool's result, which may be shortened, for any upstream. For a stream that was cut, the rows read until then.",
-      ),
+    affected: optionalNumber(
+      "Rows inserted, updated and deleted, of a Batch together; not for foreign upstreams, failed queries and Previews.",
+    ),
+    rows: optionalNumber(
+      "Rows returned, of a Batch together; not for foreign upstreams and failed queries. Over `/mcp`, the rows in the tool's result, which may be shortened, for any upstream. For a stream that was cut, the rows read until then.",
+    ),
     format: z.enum(["csv", "ndjson"]).optional().describe("The form of streamed rows."),
     author: author.optional(),
     changes: changes.optional(),
     status: z.number().describe("HTTP status; 499 if the client left before the response."),
-    toolStatus: z
-      .number()
-      .optional()
-      .describe("Over `/mcp`: the status of the tool's query, if it is not 200."),
+    toolStatus: optionalNumber("Over `/mcp`: the status of the tool's query, if it is not 200."),
     ms: z.number().describe("Milliseconds from the first byte read to the last byte written."),
     bytes: z.number().describe("Bytes of the response, head and body."),
     msg: z.literal("request").describe("Kind of line."),
@@ -151,7 +145,7 @@ const changeLine = z
     at: optionalText("When a command made the change, possibly before the gateway started."),
     author,
     changes,
-    changeCount: z.number().optional().describe("Number of changes, if more than 100."),
+    changeCount: optionalNumber("Number of changes, if more than 100."),
     msg: z.literal("change").describe("Kind of line."),
   })
   .describe("A change by a command or by an edit of a file.");
@@ -162,7 +156,7 @@ const refusedLine = z
     time,
     accessVersion,
     file: text("The access file."),
-    line: z.number().optional().describe("Line with the error."),
+    line: optionalNumber("Line with the error."),
     reason: text("The reason; never text of the file."),
     msg: z.literal("access file refused").describe("Kind of line."),
   })
@@ -265,7 +259,7 @@ const consoleLine = z
       .record(z.string(), z.string())
       .optional()
       .describe("Filter of an export: the fields that were set."),
-    lines: z.number().optional().describe("Number of audit lines exported."),
+    lines: optionalNumber("Number of audit lines exported."),
     msg: z.enum(["console_login", "console_logout", "console_export"]),
   })
   .describe(
