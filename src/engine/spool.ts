@@ -40,14 +40,9 @@ const MEMORY_LIMIT = 4 * 1024 * 1024;
 /** In characters, for a JSON answer: few outer rows could include a long one thousands of times. */
 const INCLUDED_LIMIT = 256 * 1024 * 1024;
 
-interface RowCounts {
-  readonly affected?: number | undefined;
-  readonly rows?: number | undefined;
-}
-
 /** A JSON answer that is complete before its first byte is sent. */
 export interface Answer {
-  readonly counts: RowCounts;
+  readonly counts: { readonly affected?: number | undefined; readonly rows?: number | undefined };
   readonly byteLength: number;
   /** The bytes, or the descriptor of a file with them. The sender closes the file. */
   readonly body: Uint8Array | number;

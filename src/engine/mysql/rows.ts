@@ -24,10 +24,6 @@ export type RawRow = readonly (Raw | null)[];
 
 type ReadValue = (packet: Packet) => Raw;
 
-interface RowParser {
-  next(packet: Packet): RawRow;
-}
-
 /** Of a column's flags. */
 const UNSIGNED = 32;
 /** The character set of bytes. */
@@ -40,7 +36,7 @@ const INEXACT = 2 ** 21;
  * an object for each integer of 64 bits. The values are the same. Returns undefined if a column has
  * another type.
  */
-export function rowParser(fields: readonly FieldPacket[]): (new () => RowParser) | undefined {
+export function rowParser(fields: readonly FieldPacket[]) {
   const readers = fields.map(valueReader);
   if (!readers.every((read) => read !== undefined)) return undefined;
   const nullBytes = (fields.length + 9) >> 3;

@@ -21,7 +21,9 @@ export function createFailures<ServerError>(reader: ErrorReader<ServerError>): F
       if (error instanceof ConnectionLost || reader.isObstacle?.(error)) {
         return new EngineRefusal(...refused.unavailable);
       }
-      if (!reader.isAnswer(error)) return refusalOfDisk(error);
+      if (!reader.isAnswer(error)) {
+        return isStorageError(error) ? new EngineRefusal(...refused.noSpace) : undefined;
+      }
       const found = reader.read(error, origin);
       const [code, message, options] = found;
       const isForOperator = operatorsCodes.has(code) || found === refused.foreignServer;
@@ -103,6 +105,7 @@ export const refused = {
   inUse: ["busy", "The query conflicts with other queries; retry it"],
   storage: ["storage_failed", "The database cannot be written: its disk is full or failing"],
   readOnly: ["storage_failed", "The database is read-only"],
+  noSpace: ["storage_failed", "The engine's disk has no space for the answer"],
   depended: ["constraint_violation", "Other objects in the database depend on it"],
   lastNumber: ["constraint_violation", "A serial column has reached its last number"],
   byTrigger: ["constraint_violation", "A trigger or function of the database refused this"],
@@ -134,11 +137,6 @@ export const refused = {
   databaseExists: ["database_exists", "A database with this name already exists"],
   tableExists: ["table_exists", "A table, index or sequence with this name already exists"],
 } as const satisfies Record<string, Refused>;
-
-function refusalOfDisk(error: unknown): EngineRefusal | undefined {
-  if (!isStorageError(error)) return undefined;
-  return new EngineRefusal("storage_failed", "The engine's disk has no space for the answer");
-}
 
 export function databaseNotFound(name: string): EngineRefusal {
   return new EngineRefusal("database_not_found", `There is no database ${name}`);

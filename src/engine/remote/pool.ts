@@ -14,15 +14,10 @@ export interface ConnectionSource<Leased> {
   open(target: string): Promise<Connection<Leased>>;
 }
 
-interface Member {
-  readonly target: string;
-  readonly timer: NodeJS.Timeout;
-}
-
 export class ConnectionPool<Leased> {
   readonly #source: ConnectionSource<Leased>;
   readonly #limit: number;
-  readonly #members = new Map<Connection<Leased>, Member>();
+  readonly #members = new Map<Connection<Leased>, { target: string; timer: NodeJS.Timeout }>();
   /** Longest idle first. */
   readonly #idle: Connection<Leased>[] = [];
   readonly #ending = new Set<Promise<void>>();

@@ -31,12 +31,7 @@ import {
 } from "./target.ts";
 import { comparedValue, storedValue } from "./values.ts";
 
-interface Assignment {
-  readonly column: Column;
-  readonly value: unknown;
-}
-
-function planAssignments(table: Table, { set, add }: Pick<Update, "set" | "add">): Assignment[] {
+function planAssignments(table: Table, { set, add }: Pick<Update, "set" | "add">) {
   const changes = entriesOf(table, set);
   const additions = entriesOf(table, add);
   const both = additions.find(({ column }) => changes.some((change) => change.column === column));
@@ -211,12 +206,8 @@ export async function update<Raw>(target: Target<Raw>, query: Update): Promise<C
   return answerRows(changed, returning);
 }
 
-async function countWithin<Raw>({
-  session,
-  name,
-  within = sql`true`,
-  lock,
-}: Target<Raw>): Promise<string> {
+async function countWithin<Raw>(target: Target<Raw>): Promise<string> {
+  const { session, name, within = sql`true`, lock } = target;
   const [row] = await session.rows(sql`select count(*) from ${name} where ${within}${lock}`);
   return String(row?.[0]);
 }
