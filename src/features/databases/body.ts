@@ -193,14 +193,11 @@ function firstPart(bytes: Buffer, contentType: string): Buffer {
   const [start, ...parts] = `\r\n${bytes.toString("latin1")}`.split(`\r\n--${boundary}`);
   const end = parts.pop()?.trimEnd();
   const [first = "", ...files] = parts;
-  if (start !== "" || end !== "--" || !jsonPart.test(first) || !files.every(isFile)) {
+  const areFiles = files.every((part) => filePart.test(part));
+  if (start !== "" || end !== "--" || !jsonPart.test(first) || !areFiles) {
     throw badRequest("the body must be a part in JSON and then files with a filename");
   }
   return Buffer.from(first.replace(jsonPart, ""), "latin1");
-}
-
-function isFile(part: string): boolean {
-  return filePart.test(part);
 }
 
 async function parse(kind: BodyKind, bytes: Buffer, type = ""): Promise<ReadBody> {

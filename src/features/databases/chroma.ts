@@ -210,11 +210,6 @@ function planNewDatabase(request: PresetRequest): Plan {
   return { accesses: [{ permissions: ["CREATE DATABASE"], database }] };
 }
 
-function planDrop(request: PresetRequest): Plan {
-  const database = databaseOf(request);
-  return { accesses: [{ permissions: ["DROP DATABASE"], database }] };
-}
-
 function planCollections(request: PresetRequest): Plan {
   const database = databaseOf(request);
   const isShown = (name: string) => request.may("SELECT", database, name);
@@ -294,7 +289,9 @@ const endpoints: readonly PresetEndpoint[] = [
   on(`GET ${databasePath}`, "SELECT on anything in it", (request) => ({
     accesses: seeing(request, databaseOf(request)),
   })),
-  on(`DELETE ${databasePath}`, "DROP DATABASE", planDrop),
+  on(`DELETE ${databasePath}`, "DROP DATABASE", (request) => ({
+    accesses: [{ permissions: ["DROP DATABASE"], database: databaseOf(request) }],
+  })),
   on(`GET ${databasePath}/collections`, "SELECT on anything in the database", planCollections, {
     names: "collections in the answer",
     parameters: pages,

@@ -113,10 +113,6 @@ function stringsIn(value: Json | undefined): readonly string[] {
   return [value ?? []].flat().filter((one) => typeof one === "string");
 }
 
-function resolvePath(name: string): string {
-  return `/_resolve/index/${name}?expand_wildcards=all`;
-}
-
 /** True if documents of the index may be queries, which the server follows when it stores them. */
 async function storesQueries(request: PresetRequest, name: string): Promise<boolean> {
   const path = `/${name}/_mapping?filter_path=**.type`;
@@ -143,7 +139,7 @@ async function accessesOfName(request: PresetRequest, named: NamedIndex): Promis
         : { permissions, database, everyTable, element },
     ];
   }
-  const lookup = request.lookup(resolvePath(name), REMEMBERED_MS);
+  const lookup = request.lookup(`/_resolve/index/${name}?expand_wildcards=all`, REMEMBERED_MS);
   const [answer, hasQueries] = storesDocuments
     ? await Promise.all([lookup, storesQueries(request, name)])
     : [await lookup, false];

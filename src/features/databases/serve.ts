@@ -170,10 +170,6 @@ const conditional = /^(?:if-.*|range)$/;
 const ofBody =
   /^(?:content-length|content-encoding|etag|accept-ranges|last-modified|cache-control|expires)$/i;
 
-function withoutBodyHeaders(raw: readonly string[]): string[] {
-  return raw.filter((_, at) => !ofBody.test(raw[at - (at % 2)] ?? ""));
-}
-
 /** @throws Refusal `upstream_broken` for an answer that cannot be read, and so not filtered */
 function readAnswer(body: Buffer): Json {
   try {
@@ -463,9 +459,9 @@ export class PresetServer {
       body = Buffer.from(JSON.stringify(await change(read)));
     }
     if (response.destroyed) return;
-    const raw = withoutBodyHeaders(answerHeaders(passed));
+    const raw = answerHeaders(passed);
     response.writeHead(answer.status, [
-      ...raw,
+      ...raw.filter((_, at) => !ofBody.test(raw[at - (at % 2)] ?? "")),
       "Content-Length",
       String(body.length),
       "Cache-Control",
