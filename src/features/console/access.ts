@@ -625,10 +625,6 @@ function warningsOf(snapshot: Snapshot, grant: Grant, problem: string | undefine
   return problem === undefined ? sentences : [problem, ...sentences];
 }
 
-function warningList(warnings: readonly string[]): Part {
-  return warnings.map((one) => html`<p><strong>Warning:</strong> ${plainWords(one)}</p>`);
-}
-
 /**
  * The future access by an entry in words, with everything else that counts.
  *
@@ -659,7 +655,7 @@ async function previewEntry(
   const notes = notesOnEntry(after, stored ?? grant, Date.now(), manageableBy(snapshot, actor));
   return html`<p><strong>${plainWords(entryInWords(grant, true))}</strong></p>
 ${notes.length > 0 && html`<ul>${notes.map((note) => html`<li>${plainWords(note)}</li>`)}</ul>`}
-${warningList(warningsOf(after, stored ?? grant, problem))}
+${warningsOf(after, stored ?? grant, problem).map((one) => html`<p><strong>Warning:</strong> ${plainWords(one)}</p>`)}
 <p class="quiet">${now && html`Now: ${plainWords(now)} `}Nothing is saved yet.</p>`;
 }
 

@@ -252,11 +252,8 @@ function readMomentOf(name: string, text: string | undefined): number | undefine
 }
 
 /** The databases whose lines a visitor may see; undefined for administrators, who see all. */
-export function visibleTo({
-  snapshot,
-  maySee,
-  isAdministrator,
-}: Visitor): VisibleDatabases | undefined {
+export function visibleTo(visitor: Visitor): VisibleDatabases | undefined {
+  const { snapshot, maySee, isAdministrator } = visitor;
   if (isAdministrator) return undefined;
   const known = [...snapshot.databases.values(), EVERY_DATABASE];
   return {

@@ -47,10 +47,6 @@ export interface ConsolePage {
 
 const brand = html`<span class="brand"><img src="/icon.svg" alt="" width="20" height="20">Gatehouse</span>`;
 
-function searchBox(asked: string | undefined): Html {
-  return html`<form method="get" action="/search" class="find" role="search" aria-label="Console"><input type="search" name="q" value="${asked}" aria-label="Search" placeholder="User, table or request id" maxlength="264" autocomplete="off" autocapitalize="none" spellcheck="false"></form>`;
-}
-
 function header(visitor: Visitor, { section, asked }: ConsolePage): Html {
   const links = Object.entries(sections)
     .filter(([, right]) => !right || visitor[right])
@@ -63,7 +59,7 @@ function header(visitor: Visitor, { section, asked }: ConsolePage): Html {
 <div class="bar">
 ${brand}
 <nav aria-label="Console">${links}</nav>
-${visitor.isManager && searchBox(asked)}
+${visitor.isManager && html`<form method="get" action="/search" class="find" role="search" aria-label="Console"><input type="search" name="q" value="${asked}" aria-label="Search" placeholder="User, table or request id" maxlength="264" autocomplete="off" autocapitalize="none" spellcheck="false"></form>`}
 ${postForm(
   visitor.csrf,
   "/sign-out",

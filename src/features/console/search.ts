@@ -24,12 +24,6 @@ const SEARCHED = 20;
 /** For the tables of all databases together. */
 const LISTING_MS = 2000;
 
-interface Places {
-  readonly places: ReadonlySet<string>;
-  /** A database did not list its tables in time. */
-  readonly isLate: boolean;
-}
-
 interface Hit {
   readonly path: string;
   readonly kind: "User" | "Group" | "Database" | "Table" | "Request";
@@ -66,8 +60,12 @@ async function findHolders(visitor: Visitor, asked: string): Promise<Hit[]> {
   }));
 }
 
-/** Places that the access file names, and those that the databases list in time. */
-async function placesFor(c: ConsoleRequest, database: string | undefined): Promise<Places> {
+/**
+ * Places that the access file names, and those that the databases list in time.
+ *
+ * @returns `isLate`, true if a database did not list its tables in time
+ */
+async function placesFor(c: ConsoleRequest, database: string | undefined) {
   const { snapshot, actor, maySee } = visitorOf(c);
   const { suggestNames } = c.var;
   const places = new Set<string>(snapshot.databases.values());
