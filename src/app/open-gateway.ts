@@ -429,14 +429,8 @@ export interface MemberOptions extends StartOptions {
   readonly member?: Membership;
 }
 
-async function openShared({
-  loaded,
-  member,
-  log,
-  metrics,
-  store,
-  opened,
-}: Base): Promise<MemberShared> {
+async function openShared(base: Base): Promise<MemberShared> {
+  const { loaded, member, log, metrics, store, opened } = base;
   let shared = member?.shared;
   if (shared === undefined) {
     const counts = await openSharedCounts(loaded.configuration, store?.store, opened);
@@ -529,13 +523,8 @@ export interface OpenedGateway {
   readonly dataDirectory: string | undefined;
 }
 
-async function openActivity({
-  loaded,
-  log,
-  member,
-  store,
-  opened,
-}: Base): Promise<ActivityRecorder> {
+async function openActivity(base: Base): Promise<ActivityRecorder> {
+  const { loaded, log, member, store, opened } = base;
   let place = activityFile(loaded.serviceDirectory, member?.number ?? 0);
   if (store !== undefined) {
     const { activityTable } = await import("../features/store/activity-table.ts");

@@ -80,11 +80,7 @@ export async function openApprovalsIn(
 export async function openBodyKey(file: string): Promise<Buffer> {
   if (!isThere(file)) {
     await mkdir(path.dirname(file), { recursive: true, mode: 0o700 });
-    await createOnce(
-      file,
-      `${randomBytes(KEY_BYTES).toString("base64url")}
-`,
-    );
+    await createOnce(file, `${randomBytes(KEY_BYTES).toString("base64url")}\n`);
   }
   const text = (await readGuarded(file, { checkRead: true })).trim();
   const key = Buffer.from(text, "base64url");

@@ -17,12 +17,6 @@ const LAST_TRIES_MS = 2000;
 
 type Hook = NonNullable<Configuration["approvals"]["notify"]>;
 
-interface Notifier {
-  /** Posts one notification, in the background, of an approval that `find` reads. */
-  notify(id: string, find: () => Promise<Approval | undefined>): void;
-  close(): Promise<void>;
-}
-
 interface NotifierOptions {
   readonly configuration: Configuration;
   readonly log: Log;
@@ -79,7 +73,7 @@ async function post(
 }
 
 /** Posts approvals that wait to a hook. Undefined without `approvals.notify`. */
-export function openNotifier(options: NotifierOptions): Notifier | undefined {
+export function openNotifier(options: NotifierOptions) {
   const { configuration, log, metrics, consoleUrl } = options;
   const { notify: hook } = configuration.approvals;
   if (hook === undefined) return undefined;
@@ -111,12 +105,13 @@ export function openNotifier(options: NotifierOptions): Notifier | undefined {
   }
 
   return {
-    notify(id, find) {
+    /** Posts one notification, in the background, of an approval that `find` reads. */
+    notify(id: string, find: () => Promise<Approval | undefined>): void {
       const sending = send(hook, id, find);
       running.add(sending);
       void sending.finally(() => running.delete(sending));
     },
-    async close() {
+    async close(): Promise<void> {
       const end = setTimeout(() => stopping.abort(), LAST_TRIES_MS);
       await Promise.all(running);
       clearTimeout(end);

@@ -62,15 +62,8 @@ async function openApprovalStore(
 }
 
 /** In the service directory, or in the store that replicas share. The stack closes them. */
-export async function openApprovals({
-  loaded,
-  audit,
-  log,
-  metrics,
-  store: shared,
-  opened,
-  consoleUrl,
-}: ApprovalOptions): Promise<Approvals> {
+export async function openApprovals(options: ApprovalOptions): Promise<Approvals> {
+  const { loaded, audit, log, metrics, store: shared, opened, consoleUrl } = options;
   const { configuration } = loaded;
   const notifier =
     configuration.approvals.notify &&

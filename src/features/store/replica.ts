@@ -63,11 +63,6 @@ function now(): typeof never {
   return { monotonic: performance.now(), wall: Date.now() };
 }
 
-function failureReason(error: unknown): string {
-  if (error instanceof Refusal) return error.detail ?? error.message;
-  return errorMessage(error);
-}
-
 /**
  * A process that decides with the shared state and holds a lease in the store. Each poll renews the
  * lease and reads new entries. An expired lease never belongs to a process that still decides,
@@ -192,7 +187,8 @@ export class Replica implements StoreMetrics {
         this.#listen();
         this.#options.onReachable();
       } catch (error) {
-        const reason = failureReason(error);
+        const detail = error instanceof Refusal ? error.detail : undefined;
+        const reason = detail ?? errorMessage(error);
         if (reason !== this.#reason) this.#options.onUnreachable(reason);
         this.#reason = reason;
       }

@@ -215,15 +215,6 @@ interface SignInOptions {
   readonly log: Log;
 }
 
-interface FinishedSignIn {
-  /** Where the browser goes, as it was given to `begin`. */
-  readonly next: string;
-  readonly maxAge: number | undefined;
-  readonly user: User;
-  readonly signedIn: SignedIn;
-  readonly issuer: string;
-}
-
 interface Provider {
   readonly settings: LoginIssuer;
   readonly party: RelyingParty;
@@ -292,12 +283,13 @@ export class SignIns {
    * Completes a sign-in, once, in the browser and at the redirect URI where it was started.
    *
    * @param query of the redirect
+   * @returns `next` and `maxAge` as they were given to `begin`, and who has signed in
    * @throws Refusal `sign_in_expired`, `sign_in_refused` or `issuer_unreachable`, with its issuer
    */
   async finish(
     prefix: string,
     { query, snapshot, ...place }: Place & { readonly query: string; readonly snapshot: Snapshot },
-  ): Promise<FinishedSignIn> {
+  ) {
     const { party, settings } = this.#provider(prefix);
     const { issuer } = settings;
     const state = new URLSearchParams(query).get("state") ?? "";

@@ -340,13 +340,10 @@ export interface DocumentRules {
  * Fetches client documents and the key sets that they name. The library sees only validated
  * members, so that no document can make it fetch anything else.
  */
-export function asLibraryFetch({
-  fetchDocument,
-  readDocument,
-  mayFetch,
-  wantedKey,
-  onRefused,
-}: DocumentRules): (url: string | URL | Request) => Promise<Response> {
+export function asLibraryFetch(
+  rules: DocumentRules,
+): (url: string | URL | Request) => Promise<Response> {
+  const { fetchDocument, readDocument, mayFetch, wantedKey, onRefused } = rules;
   const keySets = new LRUCache<string, z.infer<typeof keySet>>({
     max: MAX_KEY_SETS,
     ttl: KEYS_AGE_MS,

@@ -296,8 +296,7 @@ async function readChoice(visit: Interaction, form: ReadonlyMap<string, string>)
 }
 
 function textsIn(parameter: unknown): string[] {
-  const values: unknown[] = Array.isArray(parameter) ? parameter : [parameter];
-  return values.filter((value) => typeof value === "string");
+  return [parameter].flat().filter((value) => typeof value === "string");
 }
 
 async function allow(visit: Interaction, form: ReadonlyMap<string, string>): Promise<void> {
