@@ -15,24 +15,8 @@ import { plainJson, print } from "./output.ts";
 type Column = TableDescription["columns"][number];
 type Databases = ReadonlyMap<string, ReadonlyMap<string, TableDescription>>;
 
-const numberTypes: ReadonlySet<string> = new Set([
-  "int",
-  "integer",
-  "bigint",
-  "smallint",
-  "tinyint",
-  "mediumint",
-  "serial",
-  "bigserial",
-  "float",
-  "double",
-  "double precision",
-  "real",
-  "numeric",
-  "decimal",
-  "oid",
-  "year",
-]);
+const numberType =
+  /^(?:(?:big|medium|small|tiny)?int|integer|(?:big)?serial|float|double(?: precision)?|real|numeric|decimal|oid|year)$/;
 
 /** The JSON in responses, by a type's name without length, sign and case. */
 function jsonTypeOf(type: string): string {
@@ -42,7 +26,7 @@ function jsonTypeOf(type: string): string {
     .replace(/ unsigned| zerofill/g, "")
     .trim();
   if (name.endsWith("[]")) return `List<${jsonTypeOf(name.slice(0, -2))}>`;
-  if (numberTypes.has(name)) return "number";
+  if (numberType.test(name)) return "number";
   if (name === "bool" || name === "boolean") return "boolean";
   if (name === "json" || name === "jsonb") return "Json";
   return name === "any" ? "number | string" : "string";

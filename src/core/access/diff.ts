@@ -39,11 +39,6 @@ export interface EffectChange {
 
 const noEffect: Effect = { role: "None", entry: undefined, limits: {} };
 
-function entryLimits(grant: Grant): Record<string, unknown> {
-  const { database: _, role: __, tables: ___, ...limits } = viewEntry(grant);
-  return limits;
-}
-
 function effectAt(
   snapshot: Snapshot,
   holder: Holder,
@@ -56,7 +51,8 @@ function effectAt(
   // No table name contains a star, so a pattern decides like any name that matches it.
   const found = decidingEntry(snapshot, callerFor(holder), database, table, now);
   if (found === undefined || found.isExpired) return noEffect;
-  return { role: found.grant.role, entry: found.name, limits: entryLimits(found.grant) };
+  const { database: _, role: __, tables: ___, ...limits } = viewEntry(found.grant);
+  return { role: found.grant.role, entry: found.name, limits };
 }
 
 function tablesNamed(snapshot: Snapshot, holder: Holder, database: string): string[] {

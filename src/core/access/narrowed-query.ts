@@ -91,13 +91,8 @@ function remedyFor({ operation, node }: Access, { isEngine }: DecisionContext): 
 }
 
 /** Requires an operation that can be narrowed, if something narrows the caller. @throws Denied */
-function requireNarrowable({
-  snapshot,
-  subject,
-  access,
-  boundaries,
-  context,
-}: NarrowedAccess): void {
+function requireNarrowable(judged: NarrowedAccess): void {
+  const { snapshot, subject, access, boundaries, context } = judged;
   const remedy = remedyFor(access, context);
   if (remedy === undefined) return;
   const narrowing = narrowingOn(snapshot, subject, access.database, boundaries, context.now);

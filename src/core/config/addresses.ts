@@ -141,7 +141,7 @@ export function isEngineUrl(text: string): boolean {
   return isServerUrl(text) || sqliteDirectory(text) !== undefined;
 }
 
-interface UpstreamAddress {
+export interface UpstreamAddress {
   readonly url?: string | undefined;
   readonly urls?: readonly string[] | undefined;
 }

@@ -6,6 +6,7 @@ import {
   isBaseUrl,
   isEngineUrl,
   normalBaseUrl,
+  type UpstreamAddress,
   unixSocketPath,
 } from "./addresses.ts";
 import {
@@ -47,9 +48,7 @@ function isUnixSocketUrl(url: string): boolean {
   return path !== undefined && path !== "" && !path.includes("\0");
 }
 
-type Target = { readonly url?: string | undefined; readonly urls?: readonly string[] | undefined };
-
-function refuseUrlAndUrls({ url, urls }: Target, context: z.core.$RefinementCtx): void {
+function refuseUrlAndUrls({ url, urls }: UpstreamAddress, context: z.core.$RefinementCtx): void {
   if (url !== undefined && urls !== undefined) {
     refuse(context, ["urls"], "either url or urls, not both");
   }
@@ -177,7 +176,7 @@ type Upstream = z.output<typeof keys>;
 
 /** A repeated target would be counted, checked and loaded twice. */
 function refuseTargetsTwice(upstream: Upstream, context: z.core.$RefinementCtx): void {
-  const listUrls = ({ url, urls = [] }: Target, path: PropertyKey[]): ValueAtPath[] => [
+  const listUrls = ({ url, urls = [] }: UpstreamAddress, path: PropertyKey[]): ValueAtPath[] => [
     ...(url === undefined ? [] : [[url, [...path, "url"]] satisfies ValueAtPath]),
     ...urls.map((url, at): ValueAtPath => [url, [...path, "urls", at]]),
   ];

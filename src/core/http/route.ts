@@ -61,12 +61,9 @@ export function route(pattern: string, methods: Record<string, Endpoint>): Route
   return { pattern, methods: new Map(Object.entries(methods)) };
 }
 
-interface RouteMatch {
-  readonly route: Route;
-  readonly parameters: Record<string, string>;
-}
-
-export type Router = (path: string) => RouteMatch | undefined;
+export type Router = (
+  path: string,
+) => { readonly route: Route; readonly parameters: Record<string, string> } | undefined;
 
 export interface Routes {
   readonly routerOf: (configuration: Configuration) => Router;

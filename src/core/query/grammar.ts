@@ -51,11 +51,8 @@ const extraValue: Kind<undefined> = {
 };
 
 /** Creates the grammar of a configuration, whose schema has checked the names. */
-export function createGrammar({
-  extraFields,
-  operations,
-  level = "full",
-}: GrammarOptions): Grammar {
+export function createGrammar(options: GrammarOptions): Grammar {
+  const { extraFields, operations, level = "full" } = options;
   const extra = Object.fromEntries(extraFields.map((name) => [name, optional(extraValue)]));
   const toShape = (fields: Fields) => new ObjectShape({ ...fields, ...extra });
   const known = operationNames

@@ -1,14 +1,9 @@
 import type { Access, Query } from "../query/query.ts";
 
-/** Turns `CreateTable` into `create_table`. */
-function snakeCase(operation: string): string {
-  return operation.replace(/(?<!^)[A-Z]/g, (letter) => `_${letter}`).toLowerCase();
-}
-
-/** `{"op":"select", ...fields}` with the client's own bytes for the fields. */
+/** `{"op":"create_table", ...fields}` with the client's own bytes for the fields. */
 function operation(body: Buffer, access: Access): Buffer[] {
-  const head = Buffer.from(`{"op":"${snakeCase(access.operation)}",`);
-  return [head, body.subarray(access.start + 1, access.end)];
+  const name = access.operation.replace(/(?<!^)[A-Z]/g, (letter) => `_${letter}`).toLowerCase();
+  return [Buffer.from(`{"op":"${name}",`), body.subarray(access.start + 1, access.end)];
 }
 
 /**

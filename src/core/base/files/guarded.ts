@@ -10,12 +10,6 @@ const WRITABLE_BY_OTHERS = 0o002;
 const READABLE_BY_OTHERS = 0o004;
 const SETGID = 0o2000;
 
-/** A reason not to trust a file, and the command that fixes it. */
-interface PermissionProblem {
-  readonly reason: string;
-  readonly remedy: string;
-}
-
 export function onlyOwnerWrites(stats: Stats): boolean {
   return (stats.mode & WRITABLE_BY_GROUP_OR_OTHERS) === 0;
 }
@@ -58,12 +52,14 @@ export function appendFlags(file: string): number {
  * Checks the permissions of a file that holds a secret. Group and others may not write it. Others
  * may not read it, unless reading is accepted (`checkReaders` is false) or the file is on a
  * read-only mount, such as a Kubernetes Secret, whose modes the operator cannot choose.
+ *
+ * @returns a reason not to trust the file, and the command that fixes it
  */
 export function permissionProblem(
   file: string,
   stats: Stats,
   checkReaders: boolean,
-): PermissionProblem | undefined {
+): { readonly reason: string; readonly remedy: string } | undefined {
   const remedy = `chmod 600 ${shellQuoted(file)}`;
   if (!onlyOwnerWrites(stats)) return { reason: "its group or others may write it", remedy };
   const isReadable = (stats.mode & READABLE_BY_OTHERS) !== 0;
