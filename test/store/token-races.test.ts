@@ -7,7 +7,7 @@ import { randomBytes } from "node:crypto";
 import { parseArgs } from "node:util";
 import t from "tap";
 import { epochSeconds } from "../../src/core/base/clock.ts";
-import { hashId } from "../../src/features/store/secrets.ts";
+import { hashId } from "../../src/core/base/sealed-bytes.ts";
 import { sharedServer } from "../engine/postgres/kit.ts";
 import { send } from "../journeys/mcp.ts";
 import { eventually } from "../kit/eventually.ts";

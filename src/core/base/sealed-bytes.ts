@@ -1,4 +1,4 @@
-import { createCipheriv, createDecipheriv, randomBytes } from "node:crypto";
+import { createCipheriv, createDecipheriv, hash, randomBytes } from "node:crypto";
 
 const ALGORITHM = "aes-256-gcm";
 export const KEY_BYTES = 32;
@@ -25,4 +25,9 @@ export function unseal(key: Buffer, sealed: Uint8Array, place: string): Buffer {
     .setAAD(Buffer.from(place))
     .setAuthTag(sealed.subarray(NONCE_BYTES, start));
   return Buffer.concat([decipher.update(sealed.subarray(start)), decipher.final()]);
+}
+
+/** Hashes an id that grants access, so that a reader of the storage cannot present it. */
+export function hashId(id: string): string {
+  return hash("sha256", id, "base64url");
 }

@@ -1,7 +1,8 @@
-import { createHash, randomBytes, randomUUID } from "node:crypto";
+import { randomBytes, randomUUID } from "node:crypto";
 import type { User } from "../../core/access/snapshot.ts";
 import { epochSeconds } from "../../core/base/clock.ts";
 import { Refusal } from "../../core/base/refusal.ts";
+import { hashId } from "../../core/base/sealed-bytes.ts";
 import { earliestIssue, identify, passwordFingerprint } from "../../core/identity/authenticate.ts";
 import { parseSignIn } from "../../core/identity/sign-in.ts";
 import type { SignedIn, SignIns } from "../oauth/client/sign-ins.ts";
@@ -71,10 +72,6 @@ function sessionsInMemory(now: () => number): SessionStore {
   };
 }
 
-function digest(secret: string): string {
-  return createHash("sha256").update(secret).digest("base64url");
-}
-
 export type Sessions = ReturnType<typeof openSessions>;
 
 interface SessionContext extends AccountContext {
@@ -141,7 +138,7 @@ export function openSessions(
     ): Promise<string> {
       const secret = randomBytes(32).toString("base64url");
       const { username } = user;
-      await store.add(digest(secret), {
+      await store.add(hashId(secret), {
         ...place,
         username,
         tokenId: randomUUID(),
@@ -156,7 +153,7 @@ export function openSessions(
       return secret;
     },
     async use(secret: string, isPassive = false): Promise<Session | undefined> {
-      const session = await store.use(digest(secret), isPassive);
+      const session = await store.use(hashId(secret), isPassive);
       return session && ifValid(session, () => session);
     },
     /**

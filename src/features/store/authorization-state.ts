@@ -1,5 +1,6 @@
 import * as z from "zod";
 import { epochSeconds } from "../../core/base/clock.ts";
+import { hashId } from "../../core/base/sealed-bytes.ts";
 import { parseAccountId } from "../oauth/server/connections.ts";
 import { lifetimes } from "../oauth/server/protocol.ts";
 import type { StateCopy } from "../oauth/server/state-file.ts";
@@ -8,7 +9,7 @@ import type { AuthorizationState, StateStore } from "../oauth/server/state-store
 import type { StoreAccess } from "./access-store.ts";
 import type { Database, Query, Row } from "./database.ts";
 import { addKeys } from "./key-table.ts";
-import { hashId, type SealedTable, type Secrets } from "./secrets.ts";
+import type { SealedTable, Secrets } from "./secrets.ts";
 
 function sealedPlace({ model, id }: Row): string {
   return `the record ${model} ${id} of the authorization server`;

@@ -6,7 +6,7 @@ import { epochSeconds } from "../../core/base/clock.ts";
 import { systemUser } from "../../core/base/files/guarded.ts";
 import { invocation } from "../../core/base/product.ts";
 import { Refusal } from "../../core/base/refusal.ts";
-import { KEY_BYTES } from "../../core/base/sealed-bytes.ts";
+import { hashId, KEY_BYTES } from "../../core/base/sealed-bytes.ts";
 import { storeName } from "../../core/config/addresses.ts";
 import type { Configuration } from "../../core/config/schema.ts";
 import {
@@ -29,7 +29,7 @@ import { keysInStore } from "./key-table.ts";
 import { FORM, readHead } from "./log.ts";
 import { MIGRATIONS, readMigrations } from "./migrations.ts";
 import { CLOCK_TOLERANCE_MS, Replica } from "./replica.ts";
-import { hashId, readSecrets, type Secrets, StoreKeyError } from "./secrets.ts";
+import { readSecrets, type Secrets, StoreKeyError } from "./secrets.ts";
 import { SharedState } from "./state.ts";
 import { openWriter } from "./writer.ts";
 

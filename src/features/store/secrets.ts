@@ -1,4 +1,4 @@
-import { createHash, hash, randomBytes } from "node:crypto";
+import { createHash, randomBytes } from "node:crypto";
 import { DatabaseError } from "pg";
 import { readGuarded } from "../../core/base/files/guarded.ts";
 import { Refusal } from "../../core/base/refusal.ts";
@@ -12,11 +12,6 @@ export class StoreKeyError extends Error {}
 
 function keyId(key: Buffer): Buffer {
   return createHash("sha256").update(key).digest().subarray(0, KEY_ID_BYTES);
-}
-
-/** Hashes an id that grants access, so that a reader of the store cannot present it. */
-export function hashId(id: string): string {
-  return hash("sha256", id, "base64url");
 }
 
 /** Encrypts with the first key of `store.key_file`. Every key in the file decrypts. */

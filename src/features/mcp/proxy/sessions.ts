@@ -1,6 +1,6 @@
-import { hash } from "node:crypto";
 import { Sums } from "../../../core/base/fair-queue.ts";
 import { openWalDatabase } from "../../../core/base/files/wal-database.ts";
+import { hashId } from "../../../core/base/sealed-bytes.ts";
 import type { BodyFilter } from "../../../core/upstream/answer-stream.ts";
 import { type McpMessage, McpRefused } from "../message.ts";
 
@@ -55,11 +55,6 @@ export interface SessionRegister {
   /** True if the session belongs to the user. */
   use(id: string, username: string): boolean | Promise<boolean>;
   end(id: string): void;
-}
-
-/** Ids are stored as hashes, so that a reader of the store cannot use a session. */
-function hashId(id: string): string {
-  return hash("sha256", id, "base64url");
 }
 
 /** An unknown session belongs to no one. Its client gets 404 and starts a new one. */

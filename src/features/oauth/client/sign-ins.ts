@@ -1,4 +1,3 @@
-import { hash } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
 import { isDeepStrictEqual } from "node:util";
 import type { JWTPayload } from "jose";
@@ -8,7 +7,7 @@ import { type Attributes, readAttributes, type Subject } from "../../../core/acc
 import type { Snapshot, User } from "../../../core/access/snapshot.ts";
 import { epochSeconds } from "../../../core/base/clock.ts";
 import { Refusal } from "../../../core/base/refusal.ts";
-import { seal, unseal } from "../../../core/base/sealed-bytes.ts";
+import { hashId, seal, unseal } from "../../../core/base/sealed-bytes.ts";
 import type { IssuerSettings } from "../../../core/config/schema.ts";
 import { identify } from "../../../core/identity/authenticate.ts";
 import type { LiveRevocations } from "../../../core/identity/revocations.ts";
@@ -102,7 +101,7 @@ interface Place {
 }
 
 function requestKey(prefix: string, { redirectUri, browser }: Place, state: string): string {
-  return digest(JSON.stringify([prefix, redirectUri, browser, state]));
+  return hashId(JSON.stringify([prefix, redirectUri, browser, state]));
 }
 
 /** The user of a sign-in, with what the provider has said. */
@@ -134,10 +133,6 @@ export function isRecent({ authTime }: Pick<SignedIn, "authTime">, seconds: numb
   if (authTime === undefined) return false;
   const age = epochSeconds() - authTime;
   return age >= -CLOCK_AHEAD_SECONDS && age <= seconds;
-}
-
-function digest(text: string): string {
-  return hash("sha256", text, "base64url");
 }
 
 function signedOut(): Refusal {
@@ -400,7 +395,7 @@ export class SignIns {
    */
   async logOut({ id, issuedAt, expiresAt, session, subject }: Logout): Promise<void> {
     const { revocations } = this.#options;
-    const key = digest(id);
+    const key = hashId(id);
     const repeated = () => new Refusal("token_invalid", { detail: "repeated" });
     if ((await this.#store.find(LOGOUT, key)) !== undefined) throw repeated();
     if (session !== "") {

@@ -1,7 +1,7 @@
-import { hash } from "node:crypto";
 import { type Adapter, type AdapterPayload, errors } from "oidc-provider";
 import { epochSeconds } from "../../../core/base/clock.ts";
 import { Refusal } from "../../../core/base/refusal.ts";
+import { hashId } from "../../../core/base/sealed-bytes.ts";
 import { lifetimes } from "./protocol.ts";
 import type { StateStore } from "./state-store.ts";
 
@@ -27,7 +27,7 @@ async function fromStore<Answer>(answer: Promise<Answer>): Promise<Answer> {
 export function createAdapter(model: string, store: StateStore): Adapter {
   // The id is a credential, so only a hash of it is stored.
   const isCredential = model === "AuthorizationCode" || model === "RefreshToken";
-  const storedKey = (id: string) => (isCredential ? hash("sha256", id, "base64url") : id);
+  const storedKey = (id: string) => (isCredential ? hashId(id) : id);
   /** Seconds after its first use in which a record is accepted again. */
   const reuse = model === "RefreshToken" ? lifetimes.refreshReuse : -1;
 
