@@ -17,9 +17,9 @@ import { careful, carefulOn, idIn, openCareful, removeOne } from "./kit.ts";
 
 const SECRET = " shh ünï ";
 
-async function hookOn(t: Test, status = 204) {
+async function hookOn(t: Test) {
   const hook = await new RecordingUpstream().listen(t);
-  hook.answer = (_request, response) => void response.writeHead(status).end();
+  hook.answer = (_request, response) => void response.writeHead(204).end();
   const file = path.join(temporaryHome(t), "hook");
   writeFileSync(file, `${SECRET}\n`, { mode: 0o600 });
   const url = `${hook.url}/T0KEN?room=1`;
@@ -42,11 +42,24 @@ async function metric(port: number, outcome: string): Promise<number> {
 const FAILED = "a notification of an approval was not accepted";
 const failures = ({ service }: TestGateway) => service.log.filter(({ msg }) => msg === FAILED);
 
+const { hook, config } = await hookOn(t);
+const { answer } = hook;
+const port = await freePort();
+const staff = await TestIssuer.start(t);
+const pages = await consoleConfig(
+  `${config}\n[metrics]\nlisten = "127.0.0.1:${port}"\n${staff.section()}`,
+);
+const { gateway, ask, bot, run } = await openCareful(t, {
+  more: careful() + careful("", "staff:alice"),
+  config: pages.config,
+});
+t.afterEach(() => {
+  hook.answer = answer;
+  hook.received.length = 0;
+  gateway.service.log.length = 0;
+});
+
 t.test("a new approval is posted once, signed, without values", async (t) => {
-  const { hook, config } = await hookOn(t);
-  const port = await freePort();
-  const pages = await consoleConfig(`${config}\n[metrics]\nlisten = "127.0.0.1:${port}"`);
-  const { gateway, ask, bot, run } = await openCareful(t, { config: pages.config });
   const query = {
     Batch: [
       removeOne(1),
@@ -96,13 +109,9 @@ t.test("a new approval is posted once, signed, without values", async (t) => {
 });
 
 t.test("a hook that fails is tried three times, and its URL is not in the log", async (t) => {
-  const { hook, config } = await hookOn(t, 307);
   hook.answer = (_request, response) =>
     void response.writeHead(307, { location: `${hook.url}/elsewhere` }).end();
-  const port = await freePort();
-  const more = `${config}\n[metrics]\nlisten = "127.0.0.1:${port}"`;
-  const { gateway, ask, bot } = await openCareful(t, { config: more });
-  const id = idIn(await ask(bot, removeOne(1)));
+  const id = idIn(await ask(bot, removeOne(3)));
   await eventually("it has failed", async () => (await metric(port, "failed")) === 1);
   t.strictSame(
     hook.received.map(({ url }) => url),
@@ -116,7 +125,6 @@ t.test("a hook that fails is tried three times, and its URL is not in the log", 
 });
 
 t.test("a slow hook delays no answer, and one that recovers receives all", async (t) => {
-  const { hook, config } = await hookOn(t);
   let tries = 0;
   let isSlow = true;
   const held: ServerResponse[] = [];
@@ -126,9 +134,8 @@ t.test("a slow hook delays no answer, and one that recovers receives all", async
     else if (isSlow) held.push(response);
     else response.writeHead(200).end();
   };
-  const { ask, bot, gateway } = await openCareful(t, { config });
   const ids = [];
-  for (let id = 0; id < 5; id++) ids.push(idIn(await ask(bot, removeOne(id))));
+  for (let id = 4; id < 9; id++) ids.push(idIn(await ask(bot, removeOne(id))));
   isSlow = false;
   for (const response of held) response.writeHead(200).end();
   await received(hook, 6);
@@ -170,20 +177,10 @@ t.test(
 );
 
 t.test("users of an issuer and calls over MCP are posted like others", async (t) => {
-  const { hook, config } = await hookOn(t);
-  const staff = await TestIssuer.start(t);
-  const issuer = `[[issuers]]
-issuer = "${staff.url}"
-prefix = "staff"
-opens = ["query"]
-audience = "gatehouse"
-`;
-  const more = careful() + careful("", "staff:alice");
-  const { ask, bot, gateway } = await openCareful(t, { more, config: config + issuer });
-  const external = idIn(await ask(await staff.sign("gatehouse"), removeOne(1)));
+  const external = idIn(await ask(await staff.sign("gatehouse"), removeOne(9)));
   await received(hook, 1);
   const mcp = await connectStateless(t, `${gateway.url}/mcp`, bot);
-  const { structured } = await mcp.call("delete", removeOne(2).Delete);
+  const { structured } = await mcp.call("delete", removeOne(10).Delete);
   const all = await received(hook, 2);
   const [first, second] = all.map(({ body }) => JSON.parse(String(body)));
   const common = { operations: ["Delete"], tables: ["main.orders"] };

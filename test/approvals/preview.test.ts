@@ -5,7 +5,7 @@ import t from "tap";
 import { auditLines } from "../../src/core/observe/audit-line.ts";
 import { visibleJson } from "../../src/features/approvals/preview.ts";
 import { groupGrant } from "../access/kit.ts";
-import { consoleConfig, signedIn } from "../console/kit.ts";
+import { auditFile, consoleConfig, signedIn } from "../console/kit.ts";
 import { sharedServer } from "../engine/postgres/kit.ts";
 import { eventually } from "../kit/eventually.ts";
 import { nightly } from "../kit/nightly.ts";
@@ -15,6 +15,12 @@ import { TestIssuer } from "../oauth/issuer.ts";
 import { careful, idIn, openCareful, orders, removal, removeOne } from "./kit.ts";
 
 const { ask, run, bot, root, count, gateway } = await openCareful(t);
+
+const jsonLines = (text: string) =>
+  text
+    .split("\n")
+    .filter(Boolean)
+    .map((line): Record<string, unknown> => JSON.parse(line));
 
 const set = (id: number, state: string) => ({
   Update: { ...orders, set: { state }, where: { column: "id", cmp: "=", value: id } },
@@ -143,7 +149,7 @@ t.test("an approval without a preview covers any rows", async (t) => {
 
 t.test("`audit --failed` finds what the engine refused, and no query that waits", async (t) => {
   const more = careful("max_changes = 2\nmax_rows = 1");
-  const limited = await openCareful(t, { more, config: '[audit]\nfile = "audit.log"\n' });
+  const limited = await openCareful(t, { more, config: auditFile });
   const { ask, run, bot, root, gateway } = limited;
   const first = { column: "id", cmp: "<", value: 2 };
   const change = { ...orders, set: { state: "x" }, where: first };
@@ -161,10 +167,7 @@ t.test("`audit --failed` finds what the engine refused, and no query that waits"
   let found: unknown[] = [];
   await eventually("all denials are written", async () => {
     const { stdout } = await runWarm(gateway.home, ["audit", "--failed", "--json"]);
-    found = stdout
-      .trim()
-      .split("\n")
-      .map((line): unknown => JSON.parse(line || "null"));
+    found = jsonLines(stdout);
     return found.length === 4;
   });
   const denied = { level: "warn", user: "bot", decision: "deny" };
@@ -193,7 +196,7 @@ t.test("changes wait while a command shows a Preview", async (t) => {
 });
 
 t.test("rows that an approver is shown are a line of the audit", async (t) => {
-  const pages = await consoleConfig('[audit]\nfile = "audit.log"\n');
+  const pages = await consoleConfig(auditFile);
   const more = careful('approvers = ["dave"]');
   const shown = await openCareful(t, { more, config: pages.config });
   const { ask, run, bot, root, gateway } = shown;
@@ -207,11 +210,7 @@ t.test("rows that an approver is shown are a line of the audit", async (t) => {
   const rita = await signedIn(t, pages.url, "root");
   t.match((await rita.get(`/approvals/${id}`)).status, 200);
   const lines = () => {
-    const text = readFileSync(path.join(gateway.home, "audit.log"), "utf8");
-    const all = text
-      .trim()
-      .split("\n")
-      .map((line): Record<string, unknown> => JSON.parse(line));
+    const all = jsonLines(readFileSync(path.join(gateway.home, "audit.log"), "utf8"));
     return all.filter(({ msg }) => msg === "approval_shown");
   };
   await eventually("both are written", async () => lines().length >= 2);
@@ -237,16 +236,10 @@ t.test(
   async (t) => {
     const staff = await TestIssuer.start(t);
     const plain = await TestIssuer.start(t);
-    const issuer = (prefix: string, at: string) =>
-      `[[issuers]]
-issuer = "${at}"
-prefix = "${prefix}"
-opens = ["query"]
-audience = "gatehouse"
-groups_claim = "groups"
-`;
-    const issuers = `${issuer("staff", staff.url)}attribute_claims = { most = "most" }
-${issuer("plain", plain.url)}`;
+    const groups = 'groups_claim = "groups"\n';
+    const issuers =
+      staff.section(`${groups}attribute_claims = { most = "most" }`) +
+      plain.section(groups, "plain");
     const { config, url } = await consoleConfig(issuers);
     const limits =
       'require_approval = ["DELETE"]\nrow_filter = [{ column = "id", cmp = "<", value = ';
@@ -279,14 +272,7 @@ ${issuer("plain", plain.url)}`;
 
 t.test("the audit counts rows for groups, users of an issuer, boundaries and MCP", async (t) => {
   const staff = await TestIssuer.start(t);
-  const config = `[audit]
-file = "audit.log"
-[[issuers]]
-issuer = "${staff.url}"
-prefix = "staff"
-opens = ["query"]
-audience = "gatehouse"
-`;
+  const config = `${auditFile}${staff.section()}`;
   const filter = (most: number) => `row_filter = [{ column = "id", cmp = "<", value = ${most} }]`;
   const more = [
     '[[groups]]\nname = "bots"\nmembers = ["bot", "staff:alice"]\n\n',
@@ -313,10 +299,7 @@ audience = "gatehouse"
   t.match(await mcp.call("select", read), { structured: { rows: { length: 3 } } });
   const lines = async (...flags: string[]) => {
     const { stdout } = await runWarm(gateway.home, ["audit", "--json", ...flags]);
-    const all = stdout.trim().split("\n");
-    return all
-      .map((line): Record<string, unknown> => JSON.parse(line || "{}"))
-      .filter(({ rows }) => rows !== undefined);
+    return jsonLines(stdout).filter(({ rows }) => rows !== undefined);
   };
   await eventually("all is written", async () => (await lines()).length === 5);
   const all = await lines();

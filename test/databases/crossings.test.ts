@@ -153,14 +153,7 @@ for (const preset of sampled(presets)) {
 
   t.test(`${preset}: a user of an identity provider has the rights of its groups`, async (t) => {
     const staff = await TestIssuer.start(t);
-    const config = `
-[[issuers]]
-issuer = "${staff.url}"
-prefix = "staff"
-opens = ["query"]
-audience = "gatehouse"
-groups_claim = "groups"
-`;
+    const config = staff.section('groups_claim = "groups"');
     const { gateway, stub, read, write, elsewhere } = await open(t, preset, ({ place }) => ({
       config,
       more:
@@ -275,13 +268,7 @@ for (const preset of presets) {
   t.test(`${preset}: a gateway limits and counts what it forwards`, async (t) => {
     const staff = await TestIssuer.start(t);
     const metrics = `http://127.0.0.1:${await freePort()}`;
-    const config = `
-[[issuers]]
-issuer = "${staff.url}"
-prefix = "staff"
-opens = ["query"]
-audience = "gatehouse"
-
+    const config = `${staff.section()}
 [metrics]
 listen = "${new URL(metrics).host}"
 

@@ -102,6 +102,12 @@ export class TestIssuer {
     return `${this.origin}/staff`;
   }
 
+  /** A section of the configuration, by which its tokens open `/query`. */
+  section(more = "", prefix = "staff"): string {
+    const keys = `issuer = "${this.url}"\nprefix = "${prefix}"\nopens = ["query"]`;
+    return `[[issuers]]\n${keys}\naudience = "gatehouse"\n${more}\n`;
+  }
+
   async listen(): Promise<void> {
     this.#server.listen(this.#port, "127.0.0.1");
     await once(this.#server, "listening");
