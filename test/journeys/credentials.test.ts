@@ -22,7 +22,14 @@ const routes = tables("routes", [
   { path: "/status", access: "public" },
   { path: "/events", access: "authenticated" },
 ]);
-const people = ["root * Owner", "alice main ReadWrite", "bob main ReadOnly"];
+const people = [
+  "root * Owner",
+  "alice main ReadWrite",
+  "bob main ReadOnly",
+  "carl main ReadOnly",
+  "dina main ReadOnly",
+  "erin main ReadOnly",
+];
 
 /** All kinds of credentials, before an upstream that gets what may be forwarded. */
 async function open(t: Test, options: { auth?: string; config?: string; more?: string } = {}) {
@@ -54,7 +61,19 @@ function challengesIn({ rawHeaders }: PlainAnswer): string[] {
   return rawHeaders.filter((_, at) => rawHeaders[at - 1]?.toLowerCase() === "www-authenticate");
 }
 
-const shared = await open(t);
+const page = "https://app.example.com";
+const metrics = `http://127.0.0.1:${await freePort()}/metrics`;
+const staff = await TestIssuer.start(t);
+const shared = await open(t, {
+  auth: "max_failures_per_user_and_address = 1000",
+  config: `[metrics]
+listen = "${new URL(metrics).host}"
+[server]
+allowed_origins = ["${page}"]
+${staff.section()}`,
+  more: '[[acl]]\nusername = "staff:alice"\ndatabase = "main"\nrole = "ReadOnly"\n',
+});
+const usual = shared.upstream.answer;
 const alice = await tokenOf(shared.gateway, "alice");
 
 /** Each way in which alice may present herself. */
@@ -72,7 +91,10 @@ const ways: Readonly<Record<string, Headers>> = {
   "token without a username": basic("", alice),
 };
 
-t.beforeEach(() => void shared.upstream.take());
+t.beforeEach(() => {
+  shared.upstream.take();
+  shared.upstream.answer = usual;
+});
 
 t.test("each credential opens /query, /schema and routes, and does not go upstream", async (t) => {
   const { gateway, upstream } = shared;
@@ -213,7 +235,7 @@ t.test("two credentials in one request are refused", async (t) => {
 });
 
 t.test("a malformed or wrong Basic credential is refused as a wrong password is", async (t) => {
-  const { gateway, upstream } = await open(t, { auth: "max_failures_per_user_and_address = 1000" });
+  const { gateway, upstream } = shared;
   const encoded = (text: string | Buffer) => Buffer.from(text).toString("base64");
   const values = [
     "",
@@ -281,20 +303,16 @@ t.test("wrong passwords are limited together with those of logins", async (t) =>
   t.equal((await gateway.send("POST", "/login", login)).status, 429);
 });
 
-/** How many hashes a gateway has computed. */
-async function counted(t: Test) {
-  const port = await freePort();
-  const setting = await open(t, { config: `[metrics]\nlisten = "127.0.0.1:${port}"\n` });
-  const hashes = async () => {
-    const { body } = await ask(`http://127.0.0.1:${port}/metrics`);
-    return Number(/^gatehouse_hash_seconds_count (\d+)/m.exec(body.toString())?.[1]);
-  };
-  return { ...setting, hashes };
+/** How many hashes the gateway has computed. */
+async function hashes(): Promise<number> {
+  const { body } = await ask(metrics);
+  return Number(/^gatehouse_hash_seconds_count (\d+)/m.exec(body.toString())?.[1]);
 }
 
 t.test("a verified password is remembered for its address, until it is wrong once", async (t) => {
-  const { gateway, hashes } = await counted(t);
+  const { gateway } = shared;
   const right = basic("alice", passwordOf("alice"));
+  await query(gateway, basic("alice", "wrong"));
   const before = await hashes();
   const many = await Promise.all(Array.from({ length: 30 }, () => query(gateway, right)));
   t.strictSame([...new Set(many.map(({ status }) => status))], [200]);
@@ -309,31 +327,32 @@ t.test("a verified password is remembered for its address, until it is wrong onc
 });
 
 t.test("a changed password, a disabled and a removed user are refused at once", async (t) => {
-  const setting = await open(t);
-  const { gateway } = setting;
+  const { gateway } = shared;
   const root = await tokenOf(gateway, "root");
-  const [old, next] = [passwordOf("alice"), "another password"];
+  const [old, next] = [passwordOf("carl"), "another password"];
   const status = async (name: string, password: string) =>
     codeOf(await query(gateway, basic(name, password)));
-  t.equal(await status("alice", old), "200");
-  await gateway.send("PUT", "/api/users/alice/password", { new_password: next }, root);
-  t.equal(await status("alice", old), "401 credentials_invalid");
-  t.equal(await status("alice", next), "200");
-  await gateway.send("PATCH", "/api/users/alice", { disabled: true }, root);
-  t.equal(await status("alice", next), "401 credentials_invalid");
-  await gateway.send("PATCH", "/api/users/alice", { disabled: false }, root);
-  t.equal(await status("alice", next), "200");
-  await gateway.send("DELETE", "/api/users/alice", undefined, root);
-  t.equal(await status("alice", next), "401 credentials_invalid");
-  t.equal(await status("bob", passwordOf("bob")), "200");
+  t.equal(await status("carl", old), "200");
+  await gateway.send("PUT", "/api/users/carl/password", { new_password: next }, root);
+  t.equal(await status("carl", old), "401 credentials_invalid");
+  t.equal(await status("carl", next), "200");
+  await gateway.send("PATCH", "/api/users/carl", { disabled: true }, root);
+  t.equal(await status("carl", next), "401 credentials_invalid");
+  await gateway.send("PATCH", "/api/users/carl", { disabled: false }, root);
+  t.equal(await status("carl", next), "200");
+  await gateway.send("DELETE", "/api/users/carl", undefined, root);
+  t.equal(await status("carl", next), "401 credentials_invalid");
+  t.equal(await status("dina", passwordOf("dina")), "200");
   // A hand edit that takes the password away.
-  await putInForce(gateway, textOf(gateway).replace(/(username = "bob"\n)password_hash.*\n/, "$1"));
-  t.equal(await status("bob", passwordOf("bob")), "401 credentials_invalid");
+  await putInForce(
+    gateway,
+    textOf(gateway).replace(/(username = "dina"\n)password_hash.*\n/, "$1"),
+  );
+  t.equal(await status("dina", passwordOf("dina")), "401 credentials_invalid");
 });
 
 t.test("a stream is cut when the password that opened it is changed", async (t) => {
-  const setting = await open(t);
-  const { gateway, upstream } = setting;
+  const { gateway, upstream } = shared;
   const streams: ServerResponse[] = [];
   upstream.answer = (_, response) => {
     response.write("first");
@@ -345,9 +364,9 @@ t.test("a stream is cut when the password that opened it is changed", async (t) 
     await wire.until(/first/);
     return wire;
   };
-  const [mine, other] = [await start("alice"), await start("bob")];
+  const [mine, other] = [await start("erin"), await start("bob")];
   const root = await tokenOf(gateway, "root");
-  await gateway.send("PUT", "/api/users/alice/password", { new_password: "another one" }, root);
+  await gateway.send("PUT", "/api/users/erin/password", { new_password: "another one" }, root);
   await mine.untilClosed();
   await eventually("the log says why", () =>
     gateway.service.log.some(
@@ -359,7 +378,7 @@ t.test("a stream is cut when the password that opened it is changed", async (t) 
 });
 
 t.test("a stream is not cut when a login raises the costs of its password's hash", async (t) => {
-  const { gateway, upstream } = await open(t);
+  const { gateway, upstream } = shared;
   upstream.answer = (_, response) => response.write("first");
   const cheaper = await hashPassword(passwordOf("bob"), { memory: 8, time: 1, parallelism: 1 });
   const lowered = textOf(gateway).replace(/(username = "bob"\n.*").+"/, `$1${cheaper}"`);
@@ -378,10 +397,7 @@ t.test("a stream is not cut when a login raises the costs of its password's hash
 t.test(
   "a token of an external issuer may be sent in each way, and a password may not",
   async (t) => {
-    const staff = await TestIssuer.start(t);
-    const issuer = `[[issuers]]\nissuer = "${staff.url}"\nprefix = "staff"\nopens = ["query"]\naudience = "gatehouse"\n`;
-    const grants = '[[acl]]\nusername = "staff:alice"\ndatabase = "main"\nrole = "ReadOnly"\n';
-    const { gateway, upstream } = await open(t, { config: issuer, more: grants });
+    const { gateway, upstream } = shared;
     const token = await staff.sign("gatehouse");
     const sent: Headers[] = [
       { Authorization: `Bearer ${token}` },
@@ -413,10 +429,7 @@ t.test("a foreign MCP server gets no header that may carry a token", async (t) =
 });
 
 t.test("pages of other sites cannot use Basic credentials that a browser adds", async (t) => {
-  const origin = "https://app.example.com";
-  const { gateway, upstream } = await open(t, {
-    config: `[server]\nallowed_origins = ["${origin}"]\n`,
-  });
+  const { gateway, upstream } = shared;
   const token = await tokenOf(gateway, "alice");
   const table: [Headers, number][] = [
     [{ Origin: "https://evil.example.com" }, 403],
@@ -426,7 +439,7 @@ t.test("pages of other sites cannot use Basic credentials that a browser adds", 
     [{ "Sec-Fetch-Site": "same-origin" }, 200],
     [{ "Sec-Fetch-Site": "none" }, 200],
     [{ Origin: gateway.url, "Sec-Fetch-Site": "same-origin" }, 200],
-    [{ Origin: origin, "Sec-Fetch-Site": "cross-site" }, 200],
+    [{ Origin: page, "Sec-Fetch-Site": "cross-site" }, 200],
   ];
   for (const [headers, status] of table) {
     for (const credential of [basic("alice", passwordOf("alice")), basic("x", token)]) {
@@ -442,7 +455,7 @@ t.test("pages of other sites cannot use Basic credentials that a browser adds", 
   t.equal(plain.status, 200, "no browser adds a token by itself");
   t.equal(upstream.take().length, 9);
 
-  const preflight = { Origin: origin, "Access-Control-Request-Method": "POST" };
+  const preflight = { Origin: page, "Access-Control-Request-Method": "POST" };
   const asked = await ask(`${gateway.url}/query`, { method: "OPTIONS", headers: preflight });
   t.equal(asked.status, 204, "a page of an allowed origin may send the header with its token");
   t.match(asked.headers["access-control-allow-headers"], /Authorization.*x-api-key/);
