@@ -45,7 +45,7 @@ function holding(file: string): NodeJS.ProcessEnv {
 }
 
 async function openStopped(t: Test, config = "", more = "") {
-  const auth = `max_failures_per_address = 1000\n${more}`;
+  const auth = `max_failures_per_address = 100000\n${more}`;
   const home = temporaryHome(t);
   const file = path.join(home, "hold");
   const setting = await openGatewaySetup(t, { auth, config, home, env: holding(file) });
@@ -54,8 +54,12 @@ async function openStopped(t: Test, config = "", more = "") {
   hold();
   const goOn = () => rmSync(file, { force: true });
   t.teardown(goOn);
-  return { setting, token, hasher: hasherOf(setting), goOn, hold };
+  return { setting, token, goOn, hold };
 }
+
+const proxies = '[server]\ntrusted_proxies = ["127.0.0.1"]\n';
+const { setting, token, goOn, hold } = await openStopped(t, proxies);
+t.beforeEach(hold);
 
 function logIn(
   { gateway }: GatewaySetup,
@@ -91,7 +95,6 @@ function flood(
 }
 
 t.test("all endpoints that hash share one queue, and queries do not wait for it", async (t) => {
-  const { setting, token, goOn, hold } = await openStopped(t);
   const { gateway } = setting;
   const browser = new PlainBrowser(gateway.url);
   const client_id = await registered(gateway);
@@ -127,8 +130,6 @@ t.test("all endpoints that hash share one queue, and queries do not wait for it"
 const unknown = { username: "stranger", password: "a wrong one" };
 
 t.test("a flood from one address leaves room for others", async (t) => {
-  const config = '[server]\ntrusted_proxies = ["127.0.0.1"]\n';
-  const { setting, goOn } = await openStopped(t, config);
   const storm = flood(setting, FULL, { forwardedFor: "203.0.113.1" });
   const more = async () => (await logIn(setting, unknown, { forwardedFor: "203.0.113.1" })).status;
   const full = flood(setting, 1, { forwardedFor: "203.0.113.1" });
@@ -142,7 +143,6 @@ t.test("a flood from one address leaves room for others", async (t) => {
 });
 
 t.test("clients that leave while they wait free their places", async (t) => {
-  const { setting, goOn } = await openStopped(t);
   const gone = new AbortController();
   const left = flood(setting, FULL + 1, { signal: gone.signal });
   await eventually("the queue is full", () => left.having(503) === 1);
@@ -162,7 +162,6 @@ t.test("clients that leave while they wait free their places", async (t) => {
 });
 
 t.test("a hashing process that dies or hangs is replaced, and no login fails", async (t) => {
-  const { setting, goOn } = await openStopped(t);
   goOn();
   for (const signal of ["SIGKILL", "SIGSTOP"] as const) {
     const hasher = hasherOf(setting);
@@ -183,7 +182,6 @@ t.test("a hashing process that dies or hangs is replaced, and no login fails", a
 });
 
 t.test("a login whose hashing process dies every time gets 503", async (t) => {
-  const { setting } = await openStopped(t);
   let answer: Answer | undefined;
   void logIn(setting, right).then((found) => {
     answer = found;
@@ -215,8 +213,7 @@ const home = { forwardedFor: "203.0.113.7" };
 const bob = { username: "bob", password: "bob password" };
 
 t.test("known users can log in during a storm, also with several workers", async (t) => {
-  const config = '[server]\ntrusted_proxies = ["127.0.0.1"]\nworkers = 2\n';
-  const { setting, goOn, hold } = await openStopped(t, config);
+  const { setting, goOn, hold } = await openStopped(t, `${proxies}workers = 2\n`);
   goOn();
   t.equal((await logIn(setting, right, home)).status, 200);
   hold();

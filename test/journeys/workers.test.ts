@@ -2,7 +2,6 @@ import { readFileSync } from "node:fs";
 import type { IncomingMessage } from "node:http";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
-import { isDeepStrictEqual } from "node:util";
 import t from "tap";
 import { ask, open as openAnswer } from "../kit/client.ts";
 import { eventually } from "../kit/eventually.ts";
@@ -81,24 +80,6 @@ t.test("every worker applies the roles", async (t) => {
     t.equal((await kept.send("POST", "/query", "a.b.c", insert)).code, "token_invalid");
   }
   t.equal(upstream.take().length, 2 * COUNT);
-});
-
-t.test("effective access is the same at every worker and in the command", async (t) => {
-  const run = (...flags: string[]) => runWarm(gateway.home, flags);
-  const path = "/api/users/rita/access?effective=true";
-  const answers = () => Promise.all(connections.map((kept) => kept.send("GET", path, root)));
-  await run("group", "set", "readers", "--add", "rita");
-  for (const role of ["ReadOnly", "ReadWrite"]) {
-    t.match(await run("access", "grant", "--group", "readers", "side", role), { code: 0 });
-    const { stdout } = await run("access", "list", "--effective", "rita", "--json");
-    t.match(stdout, "side (group readers)");
-    const access: unknown = JSON.parse(stdout);
-    const expected = { status: "success", access };
-    await soon(t, `${role} is in force`, async () =>
-      (await answers()).every(({ body }) => isDeepStrictEqual(body, expected)),
-    );
-  }
-  await run("group", "remove", "readers");
 });
 
 const passwords = { old_password: passwordOf("eve"), new_password: "an entirely new one" };
