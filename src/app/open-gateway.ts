@@ -118,7 +118,7 @@ async function openRules({ loaded, log, member, store }: Base): Promise<AccessRu
 async function openAccess(base: Base): Promise<AccessRules> {
   const { loaded, log, audit, metrics, member, opened } = base;
   const { configuration } = loaded;
-  const records = { log, audit, metrics, configuration, databases: () => knownDatabases(loaded) };
+  const records = { log, audit, metrics, configuration, databases: knownDatabases(loaded) };
   const access = await openRules(base);
   access.subscribe((event) => reportReload(records, event));
   opened.defer(() => access.close());

@@ -45,24 +45,20 @@ export async function openEngine(
   return store;
 }
 
-function ownDatabases(loaded: LoadedConfiguration): string[] {
-  const directory = findDataDirectory(loaded);
-  if (directory === undefined) return [];
-  try {
-    return new DatabaseFiles(directory).names();
-  } catch {
-    return [];
-  }
-}
-
-/** Existing databases, as far as the gateway's own files show them. */
-export function knownDatabases(loaded: LoadedConfiguration): string[] {
+/** Lists existing databases, as far as the gateway's own files show them. */
+export function knownDatabases(loaded: LoadedConfiguration): () => string[] {
   const { auth, upstream } = loaded.configuration;
-  return [
-    auth.default_database,
-    ...upstream.databases.flatMap(({ databases }) => databases),
-    ...ownDatabases(loaded),
-  ];
+  const configured = upstream.databases.flatMap(({ databases }) => databases);
+  const directory = findDataDirectory(loaded);
+  const files = directory === undefined ? undefined : new DatabaseFiles(directory);
+  const ownNames = () => {
+    try {
+      return files?.names() ?? [];
+    } catch {
+      return [];
+    }
+  };
+  return () => [auth.default_database, ...configured, ...ownNames()];
 }
 
 /** The default level is `full` for the engine and `core` for foreign upstreams. */

@@ -120,7 +120,7 @@ async function* checkAccess(loaded: LoadedConfiguration): Findings {
     ...snapshot.boundaries.map((one) => [`the boundary ${boundaryName(one)}`, one] as const),
   ];
   yield* firstWarnings(await missingNames(loaded, snapshot, named));
-  for (const { named, database, users } of findCaseConflicts(snapshot, knownDatabases(loaded))) {
+  for (const { named, database, users } of findCaseConflicts(snapshot, knownDatabases(loaded)())) {
     const also = users.length === 0 ? "" : `, also to ${users.join(", ")}`;
     const warning = `the access file names ${named}, but the database is called ${database}; it is denied to everyone${also}`;
     yield { warning };
