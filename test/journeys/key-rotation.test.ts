@@ -197,7 +197,7 @@ for (const [what, lose, restore] of sampled(losses)) {
 }
 
 t.test("while the key is edited in place, the gateway keeps the last good one", async (t) => {
-  const { gateway } = await openStaffed(t, grants);
+  const gateway = rotating;
   const file = keyFile(gateway.home);
   const text = readFileSync(file);
   writeFileSync(file, "{");
@@ -237,7 +237,7 @@ t.test("a restarted worker does not create keys to replace missing ones", async 
 });
 
 t.test("missing keys are created at the start with a warning", async (t) => {
-  const { gateway } = await openStaffed(t, grants);
+  const gateway = rotating;
   const isWarning = ({ msg }: Record<string, unknown>) => String(msg).startsWith("no signing keys");
   const token = await tokenOf(gateway, "bob");
   await gateway.service.stop();
