@@ -12,7 +12,7 @@ import {
   holderText,
 } from "../core/access/holder.ts";
 import { AccessFileError, readAccessFile } from "../core/access/parse.ts";
-import { type Change, userLosingTokens } from "../core/access/record-change.ts";
+import { type Change, latestIssue, userLosingTokens } from "../core/access/record-change.ts";
 import type { Snapshot } from "../core/access/snapshot.ts";
 import { changeAccessFile } from "../core/access/write.ts";
 import { nameOfUser, permissionProblem } from "../core/base/files/guarded.ts";
@@ -136,7 +136,10 @@ export function changeAccess(
     };
     const beforeWrite = async (changes: readonly Change[], step?: VersionStep) => {
       const user = userLosingTokens(changes);
-      if (user !== undefined) await (await revocationStore(loaded)).revokeUser(user);
+      if (user !== undefined) {
+        const latest = latestIssue(named.snapshot?.users.get(user));
+        await (await revocationStore(loaded)).revokeUser(user, undefined, latest);
+      }
       if (step === undefined) return;
       await noteStep(changeNotesPath(loaded.serviceDirectory), step).catch((error: unknown) => {
         const reason = explain(error);

@@ -1,5 +1,6 @@
 import { type Command, InvalidArgumentError } from "commander";
 import { userHolder } from "../core/access/holder.ts";
+import { latestIssue } from "../core/access/record-change.ts";
 import { EVERY_DATABASE, isExternalUsername } from "../core/access/roles.ts";
 import { epochSeconds } from "../core/base/clock.ts";
 import { invocation } from "../core/base/product.ts";
@@ -281,7 +282,8 @@ async function revoke(written: string | undefined, options: CommonOptions): Prom
     if (snapshot?.users.has(username) === false) {
       throw namedRefusal("user_not_found", { holder: userHolder(username), snapshot });
     }
-    await revocations.revokeUser(username);
+    const latest = latestIssue(snapshot?.users.get(username));
+    await revocations.revokeUser(username, undefined, latest);
     await noteChanges(loaded, [{ change: "tokens revoked", user: username }]);
     print(`Revoked all current tokens of ${username}.`);
   } else if (tokenId !== undefined) {

@@ -6,6 +6,7 @@ import { administratorGrant, planAddUser } from "../core/access/administration.t
 import { readAttribute, viewAttributes, viewUser } from "../core/access/entry-view.ts";
 import { type Attributes, updatedUser } from "../core/access/grant.ts";
 import { userHolder } from "../core/access/holder.ts";
+import { latestIssue } from "../core/access/record-change.ts";
 import { isAnyUsername, isEmail, isExternalUsername, isUsername } from "../core/access/roles.ts";
 import {
   blankUser,
@@ -184,9 +185,9 @@ async function act(
     options,
   );
   // A user disabled by a manual edit may still have tokens, which would work again after another.
-  const isStillDisabled = wasDisabled && users.get(username)?.disabled;
-  if (isStillDisabled) await (await revocationStore(loaded)).revokeUser(username);
   const user = users.get(username);
+  if (wasDisabled && user?.disabled)
+    await (await revocationStore(loaded)).revokeUser(username, undefined, latestIssue(user));
   if (unlocks && user?.passwordHash !== undefined) {
     await unlock(loaded, username).catch((error: unknown) =>
       warn(`failed logins of ${username} could not be cleared: ${explain(error)}`),

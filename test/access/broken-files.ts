@@ -49,7 +49,7 @@ ${record}; email = % => 3: ^\`email\` must be a string of 1 to 254 printable cha
 ${record}; email.of = "x" => 3: ^\`email\` must be a string of 1 to 254 printable characters$
 ${record}; disabled = "yes" => 3: ^\`disabled\` must be true or false$
 ${record}; disabled = 1 => 3: ^\`disabled\` must be true
-${record}; tokens_valid_after = % => 3: ^\`tokens_valid_after\` must be a whole number of epoch seconds$ <= -1 | 1.5 | inf | nan | "1763700000" | 1979-05-27T07:32:00Z | true
+${record}; tokens_valid_after = % => 3: ^\`tokens_valid_after\` must be a whole number of epoch seconds$ <= -1 | 1.5 | inf | nan | 1763700000000 | "1763700000" | 1979-05-27T07:32:00Z | true
 ${record}; same_as = % => 3: ^\`same_as\` must be the name of another user <= 1 | "" | "a b" | "group:a" | "p:" | ["b"] | "${SECRET}!"
 [[users]]; username = "a"; same_as = "a" => 3: ^\`same_as\` must be the name of another user, or of
 [[users]]; username = "a"; password_hash = "${hashWith()}"; ; [[users]]; username = "b"; password_hash = "${hashWith()}"; ; [[users]]; username = 'a' => 10: ^this user already has a record$

@@ -135,7 +135,9 @@ t.test("a new token is not covered by earlier revocations", async (t) => {
   const ahead = now() + 1000;
   const text = gatehouse.text.replace('"robot"\n', `"robot"\ntokens_valid_after = ${ahead}\n`);
   writeFileSync(gatehouse.accessFile, text);
-  t.equal(decodePart(await issue(gatehouse, "robot"), 1).iat, ahead + 1);
+  const { iat, exp } = decodePart(await issue(gatehouse, "robot --expires 1h"), 1);
+  t.equal(iat, ahead + 1);
+  t.ok(Number(exp) <= now() + 3600, "it lives no longer for that");
 });
 
 t.test("token revoke records one token, or all of a user", async (t) => {

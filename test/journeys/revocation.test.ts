@@ -34,10 +34,12 @@ async function checkLoss(t: Test, way: Way, loss: Loss): Promise<void> {
   t.equal(await insertRefusal(gateway, token), way.code, "and on a new one");
 }
 
-t.test("a lost right is refused at once, after a restart, and permanently", async (t) => {
+/** @param more a line in the record of each user */
+async function loseAll(t: Test, ways: readonly Way[], more = ""): Promise<void> {
   const names = ways.map((_, number) => `user-${number}`);
   const grants = ["root * Owner", ...names.map((name) => `${name} main ReadWrite`)];
   const { gateway } = await openStaffed(t, grants);
+  await putInForce(gateway, textOf(gateway).replaceAll(/^password_hash = .*\n/gm, `$&${more}`));
   const original = textOf(gateway);
   const root = await tokenOf(gateway, "root");
   const tokens = await Promise.all(names.map((name) => tokenOf(gateway, name)));
@@ -57,6 +59,15 @@ t.test("a lost right is refused at once, after a restart, and permanently", asyn
     const refusal = await insertRefusal(restarted, tokens[number] ?? "");
     t.equal(refusal, afterRestore, `with an old access file put back: ${how}`);
   }
+}
+
+t.test("a lost right is refused at once, after a restart, and permanently", async (t) => {
+  await loseAll(t, ways);
+});
+
+t.test("so are tokens of users whose tokens_valid_after is still to come", async (t) => {
+  const ahead = `tokens_valid_after = ${Math.ceil(Date.now() / 1000) + 3600}\n`;
+  await loseAll(t, ways, ahead);
 });
 
 t.test("a user that is removed and created again cannot use earlier tokens", async (t) => {

@@ -43,6 +43,11 @@ export function userLosingTokens(changes: readonly Change[]): string | undefined
   return ending && userOf(changedHolder(ending));
 }
 
+/** The latest issue time that tokens of a user can have, unless it has passed. */
+export function latestIssue(user: User | undefined): number {
+  return (user?.tokensValidAfter ?? 0) + 1;
+}
+
 function changedUser(user: User, changes: readonly Change[]): User | undefined {
   let changed = user;
   for (const change of changes) {

@@ -388,7 +388,9 @@ export function readUser(value: unknown, index: number, report: Report): User | 
   const isTime =
     typeof tokensValidAfter === "number" &&
     Number.isSafeInteger(tokensValidAfter) &&
-    tokensValidAfter >= 0;
+    tokensValidAfter >= 0 &&
+    // Milliseconds are more.
+    tokensValidAfter < 1e11;
   const isOther = sameAs === undefined || (isAnyUsername(sameAs) && sameAs !== username);
   if (isNamed && isMail && isHash && isSwitch && isTime && attributes !== undefined && isOther) {
     const user = { username, email, passwordHash, disabled, tokensValidAfter };

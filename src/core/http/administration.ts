@@ -22,7 +22,7 @@ import type { Subject } from "../access/grant.ts";
 import { effectiveGrants, listLocalGroups } from "../access/groups.ts";
 import { type Holder, holderText, userHolder, writtenHolder } from "../access/holder.ts";
 import { isAdministrator } from "../access/policy.ts";
-import { type Change, userLosingTokens } from "../access/record-change.ts";
+import { type Change, latestIssue, userLosingTokens } from "../access/record-change.ts";
 import { EVERY_DATABASE, isExternalUsername } from "../access/roles.ts";
 import {
   blankUser,
@@ -114,7 +114,10 @@ export async function changeAs(
   // Tokens stay dead even if an older access file is restored.
   const beforeWrite = async (changes: readonly Change[], step?: VersionStep) => {
     const username = userLosingTokens(changes);
-    if (username !== undefined) await revocations.revokeUser(username);
+    if (username !== undefined) {
+      const latest = latestIssue(access.snapshot.users.get(username));
+      await revocations.revokeUser(username, undefined, latest);
+    }
     await journal.noteStep(step);
   };
   const { snapshot, changes } = await access.change(plan, { author, beforeWrite });
@@ -383,7 +386,7 @@ export async function revokeAllTokens(
   // External users can have tokens without a record.
   const isKnown = snapshot.users.has(username) || isExternalUsername(username);
   if (!isKnown) throw new Refusal("user_not_found");
-  await revocations.revokeUser(username);
+  await revocations.revokeUser(username, undefined, latestIssue(snapshot.users.get(username)));
   return { change: "tokens revoked", user: username };
 }
 

@@ -8,6 +8,7 @@ import { callerFor } from "../access/groups.ts";
 import { groupOf, holderText } from "../access/holder.ts";
 import { holdersWithoutRecord } from "../access/parse.ts";
 import { findCaseConflicts, isAdministrator } from "../access/policy.ts";
+import { latestIssue } from "../access/record-change.ts";
 import { EVERY_DATABASE } from "../access/roles.ts";
 import { accountObstacle, type Snapshot, type User } from "../access/snapshot.ts";
 import { epochSeconds } from "../base/clock.ts";
@@ -206,7 +207,8 @@ export function revokeOnHandEdits(
       if (!isEnabled && (was || !is)) continue;
       // A login in this second may follow the enabling, so it stays valid. No login can follow the
       // disabling.
-      const before = epochSeconds() + (is ? 1 : 0);
+      const latest = is ? latestIssue(previous.users.get(username)) + 1 : 0;
+      const before = Math.max(epochSeconds() + (is ? 1 : 0), latest);
       schedule((turn - 1) * TURN_MS, () => {
         if (revocations.earliestIssue(username) < before) revoke(username, before);
       });
@@ -230,7 +232,7 @@ export function revokeOnHandEdits(
       // Programs revoke before they write the file, so these tokens are already revoked.
       if (earliest > (known.get(user.username) ?? 0)) continue;
       // Includes tokens issued in this second.
-      const before = Math.max(epochSeconds(), earliest) + 1;
+      const before = Math.max(epochSeconds(), earliest, latestIssue(user)) + 1;
       schedule(confirmAfterMs, () => revokeIfConfirmed(user, earliest, before));
     }
     known = latest;

@@ -43,9 +43,10 @@ export interface RevocationStore {
   /**
    * Revokes all tokens that exist now, or those issued before a moment, in epoch seconds.
    *
+   * @param latestIssue when tokens that exist now were issued at the latest, if it is still to come
    * @throws Refusal `revocation_failed`. No token is revoked then.
    */
-  revokeUser(username: string, before?: number): Promise<void>;
+  revokeUser(username: string, before?: number, latestIssue?: number): Promise<void>;
 }
 
 /** A new revocation resolves when it is in force in every process of the gateway. */
@@ -92,9 +93,10 @@ export class RevocationIndex implements Revocations {
 export function revocationOfUser(
   known: Pick<Revocations, "earliestIssue">,
   user: string,
+  latestIssue = 0,
   now: number = epochSeconds(),
 ): Revocation {
-  return { user, before: Math.max(now, known.earliestIssue(user)) + 1 };
+  return { user, before: Math.max(now, latestIssue, known.earliestIssue(user)) + 1 };
 }
 
 const seconds = z.int().nonnegative();
@@ -251,9 +253,9 @@ export function revocationsIn(
     },
     revokeToken: ({ tokenId, expiresAt }) =>
       revoke(file, checkRead, () => [{ jti: tokenId, until: expiresAt }]),
-    revokeUser: (user, before) =>
+    revokeUser: (user, before, latestIssue) =>
       revoke(file, checkRead, (written) => [
-        before === undefined ? revocationOfUser(written, user) : { user, before },
+        before === undefined ? revocationOfUser(written, user, latestIssue) : { user, before },
       ]),
   };
 }
@@ -324,13 +326,13 @@ export async function openRevocations(
       return failure;
     },
     revokeToken: ({ tokenId, expiresAt }) => add(() => [{ jti: tokenId, until: expiresAt }]),
-    revokeUser: (user, before) =>
+    revokeUser: (user, before, latestIssue) =>
       add((written) => {
         if (before !== undefined) return [{ user, before }];
         // Another process may just have revoked and issued tokens, and the file may have lost some.
         const earliestIssue = (name: string) =>
           Math.max(written.earliestIssue(name), index.earliestIssue(name));
-        return [revocationOfUser({ earliestIssue }, user)];
+        return [revocationOfUser({ earliestIssue }, user, latestIssue)];
       }),
     reload: following.reload,
     close: following.close,

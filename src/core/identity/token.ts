@@ -117,8 +117,11 @@ function readClaims({ sub, database, role, cred, jti, iat, exp }: JsonObject): T
   return { username: sub, database, role, credential: cred, tokenId: jti, ...times };
 }
 
-function expiryTime(lifetime: TokenRequest["lifetime"], issuedAt: number): number {
-  return lifetime instanceof Date ? Math.ceil(lifetime.getTime() / 1000) : issuedAt + lifetime;
+/** When a token that is issued now expires, even if it may be used only later. */
+function expiryTime(lifetime: TokenRequest["lifetime"]): number {
+  return lifetime instanceof Date
+    ? Math.ceil(lifetime.getTime() / 1000)
+    : epochSeconds() + lifetime;
 }
 
 /** Issues and verifies login tokens. Calls `ring` every time, so that keys can rotate. */
@@ -138,7 +141,7 @@ export function createTokenAuthority(ring: () => KeyRing, issuer: string) {
     async issue({ lifetime, notBefore, ...subject }: TokenRequest) {
       const { algorithm, signer } = ring();
       const issuedAt = Math.max(epochSeconds(), notBefore);
-      const expiresAt = expiryTime(lifetime, issuedAt);
+      const expiresAt = expiryTime(lifetime);
       const claims: TokenClaims = { ...subject, tokenId: randomUUID(), issuedAt, expiresAt };
       const { database, role, credential: cred } = subject;
       const token = await new SignJWT({ database, cred, ...(role && { role }) })
@@ -196,7 +199,7 @@ export function createOpaqueToken({ lifetime, notBefore, ...subject }: Omit<Toke
     ...subject,
     tokenId: randomUUID(),
     issuedAt,
-    expiresAt: expiryTime(lifetime, issuedAt),
+    expiresAt: expiryTime(lifetime),
     digest: tokenDigest(token),
   };
   return { token, issued };

@@ -58,10 +58,10 @@ function revocationWriter(store: StoreAccess): Omit<RevocationStore, "read"> {
   }
   return {
     revokeToken: ({ tokenId, expiresAt }) => add(async () => ({ jti: tokenId, until: expiresAt })),
-    revokeUser: (user, before) =>
+    revokeUser: (user, before, latestIssue) =>
       add(async (query) =>
         before === undefined
-          ? revocationOfUser(state.revocations, user, await latestClock(query))
+          ? revocationOfUser(state.revocations, user, latestIssue, await latestClock(query))
           : { user, before },
       ),
   };
