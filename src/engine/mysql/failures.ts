@@ -183,8 +183,7 @@ function translateViolation(error: ServerError, origin: Origin | undefined): Ref
       if (origin !== undefined && schema !== origin.schema) {
         return violations.check(elsewhere, "");
       }
-      const found = { name: rule, table };
-      return violations.check(`Table ${table}`, ` (constraint "${rule}")`, found);
+      return violations.check(`Table ${table}`, ` (constraint "${rule}")`, { name: rule, table });
     }
     default:
       return undefined;

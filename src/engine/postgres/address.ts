@@ -130,6 +130,5 @@ export function passwordIn(text: string, login: LoginAddress): string | undefine
 
 /** Fields are separated by colons. A backslash escapes a colon or a backslash. */
 function splitFields(line: string): string[] {
-  const fields = line.split(/(?<=(?:^|[^\\])(?:\\\\)*):/);
-  return fields.map((field) => field.replace(/\\(.)/g, "$1"));
+  return line.split(/(?<=(?:^|[^\\])(?:\\\\)*):/).map((field) => field.replace(/\\(.)/g, "$1"));
 }

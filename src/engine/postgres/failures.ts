@@ -201,8 +201,7 @@ function ofForeignKey(error: DatabaseError, origin: Origin | undefined): Refused
     return violations.reference(`Table ${table}`, ` (constraint "${constraint}")`, found);
   }
   const missingIn = what === "not present in" ? other : undefined;
-  const names = unquoted(columns).split(", ");
-  return brokenKey({ table, missingIn, columns: names, value, constraint });
+  return brokenKey({ table, missingIn, columns: unquoted(columns).split(", "), value, constraint });
 }
 
 function unquoted(columns: string): string {

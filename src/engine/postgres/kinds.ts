@@ -359,8 +359,7 @@ const DEFAULT_COLLATION = "100";
 
 /** The database's own collation gives way to any other one. Two others are refused. */
 function collated({ collation }: TypeDescription): Pick<PostgresKind, "collation" | "meets"> {
-  const meets = (other: string) => [collation, other].includes(DEFAULT_COLLATION);
-  return { collation, meets };
+  return { collation, meets: (other: string) => [collation, other].includes(DEFAULT_COLLATION) };
 }
 
 /** The double with the digits of a `real`, of which a cast would make more. */

@@ -246,8 +246,7 @@ export async function readWithKeys<Leased extends Answering<Raw>, Raw, Found ext
   keysSql: (schema: string, name: string) => Fragment,
 ) {
   const table = await readTable(context, name);
-  const keys = await readKeys(context.session, keysSql(context.schema, name));
-  return { ...table, keys };
+  return { ...table, keys: await readKeys(context.session, keysSql(context.schema, name)) };
 }
 
 export interface InsertColumn extends Column {

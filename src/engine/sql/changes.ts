@@ -261,8 +261,7 @@ async function findConflict<Raw>(
     throw new EngineRefusal("not_supported", problem, { plain });
   }
   requireCells(values, [...on_conflict, ...updated]);
-  const isNullEqual = fitting.some((known) => known.isNullEqual);
-  return { key, update, isNullEqual };
+  return { key, update, isNullEqual: fitting.some((known) => known.isNullEqual) };
 }
 
 function ownColumns(table: Table, names: readonly string[]): Column[] {

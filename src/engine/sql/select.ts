@@ -245,8 +245,7 @@ function requireMeasure(fn: Aggregate["fn"], { name, type, kind }: Column): Meas
   const isNumber = measure !== "text" && measure !== "moment";
   if (measure !== undefined && (isNumber || !addsUp)) return measure;
   const allowed = addsUp ? "numbers" : "numbers, text, dates and times";
-  const problem = `Column "${name}" (${type}): ${fn} requires ${allowed}`;
-  throw new EngineRefusal("invalid_value", problem);
+  throw new EngineRefusal("invalid_value", `Column "${name}" (${type}): ${fn} requires ${allowed}`);
 }
 
 function listJoins({ join }: Pick<Select, "join">): readonly Join[] {
@@ -592,8 +591,7 @@ export class SelectPlanner<Kind extends ColumnKind> implements Nesting {
     const isCommon = compute === undefined && !isNestedSummary(query, this.dialect);
     const isOfOneTable = !isNested && others.length === 0;
     if (table === undefined || !isOfOneTable || !isCommon) return make();
-    const keys = include?.map(outerSide);
-    const shape = JSON.stringify({ ...rest, keys });
+    const shape = JSON.stringify({ ...rest, keys: include?.map(outerSide) });
     return this.dialect.templates.find(table, shape, make);
   }
 

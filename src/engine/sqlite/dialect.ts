@@ -104,8 +104,7 @@ function requireUnreferenced({ session, schema }: SqliteContext, name: string): 
         and reference."table" = ${name} collate nocase limit 1`,
   );
   if (referring === undefined) return;
-  const problem = `Table ${referring[0]} refers to table ${name}`;
-  throw new EngineRefusal("constraint_violation", problem);
+  throw new EngineRefusal("constraint_violation", `Table ${referring[0]} refers to table ${name}`);
 }
 
 /** In SQLite, sums and averages of doubles overflow to infinity. */

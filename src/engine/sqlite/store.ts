@@ -429,8 +429,7 @@ class SqliteStore implements Store {
     try {
       const task = { work, spoolPath };
       const locking: Locking = (run) => this.#locks.shared(names, run);
-      const answer = await this.#run(task, names, signal, locking, onSpilled);
-      const { body, byteLength, counts } = answer;
+      const { body, byteLength, counts } = await this.#run(task, names, signal, locking, onSpilled);
       const { rows = 0 } = counts;
       if (typeof body !== "number") {
         stream.countRows(rows);
