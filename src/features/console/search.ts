@@ -119,8 +119,7 @@ async function findRequests(c: ConsoleRequest, asked: string): Promise<Found> {
   try {
     const { lines = [], next } = (await findRequest(c, asked)) ?? {};
     if (lines.length === 0) {
-      const missed = next && "Only the newest lines of the audit were searched.";
-      return { hits: [], missed };
+      return { hits: [], missed: next && "Only the newest lines of the audit were searched." };
     }
   } catch (error) {
     if (!(error instanceof Refusal)) throw error;

@@ -148,8 +148,7 @@ export function openSessions(
         startedAt: now(),
         usedAt: now(),
       });
-      const tooMany = (await list(username)).slice(PER_USER);
-      for (const session of tooMany) await end(session);
+      for (const session of (await list(username)).slice(PER_USER)) await end(session);
       return secret;
     },
     async use(secret: string, isPassive = false): Promise<Session | undefined> {

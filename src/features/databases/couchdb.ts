@@ -192,8 +192,7 @@ const copyDocument: Planner = (request) => {
   const source = documentId(request);
   if (source.startsWith(CHECKPOINT)) throw new Refusal("not_found");
   const header = String(request.headers.destination ?? "");
-  const id = destinationId(header);
-  const rights = withDesign(id, ["SELECT", ...rightsWith(header.includes("?"))]);
+  const rights = withDesign(destinationId(header), ["SELECT", ...rightsWith(header.includes("?"))]);
   return { accesses: [accessTo(request, rights)], path: documentPath(request, source) };
 };
 
@@ -305,8 +304,7 @@ const getParameters = "attachments att_encoding_info latest r revs";
 const getMembers = new Set(words(`docs ${getParameters}`));
 
 const getDocuments: Planner = async (request) => {
-  const body = readMembers(request.json, getMembers);
-  const documents = requireList(body.docs, "docs");
+  const documents = requireList(readMembers(request.json, getMembers).docs, "docs");
   const read = (one: Json): void => {
     requireNoCheckpoints([requireObject(one, "each document").id ?? null]);
   };
@@ -357,8 +355,7 @@ function list(isOfIds: boolean): Planner {
 
 function listSeveral(isOfIds: boolean): Planner {
   return async (request) => {
-    const body = readMembers(request.json, queriesMembers);
-    const queries = requireList(body.queries, "queries");
+    const queries = requireList(readMembers(request.json, queriesMembers).queries, "queries");
     const read = (one: Json): void => {
       const query = requireObject(one, "each query");
       requireMembers(query, viewMembers, "a query");
@@ -448,8 +445,7 @@ const infoMembers = new Set(["keys"]);
 const MOST_KEYS = 1000;
 
 const describeDatabases: Planner = ({ json }) => {
-  const body = readMembers(json, infoMembers);
-  const keys = requireList(body.keys, "keys");
+  const keys = requireList(readMembers(json, infoMembers).keys, "keys");
   if (keys.length > MOST_KEYS) throw badRequest(`keys has more than ${MOST_KEYS} names`);
   const accesses = keys.map((database, element): Access => {
     return { permissions: ["SELECT"], database: requireDatabase(database), element };

@@ -642,8 +642,7 @@ export const opensearchSuite: Suite = {
     await checkLists(context);
     await attack(context);
     await checkHandles(context);
-    const line = get(`/${LOGS}/_search`);
-    await context.expect("lars", line, 200);
+    await context.expect("lars", get(`/${LOGS}/_search`), 200);
     await context.expect("lars", find(everything), 403, "no_grant");
     await context.expect("dora", { method: "PUT", path: `/${NEW}` }, 200);
     await context.expect("stan", remove(`/${NEW}`), 403, "role_insufficient");

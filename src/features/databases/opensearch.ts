@@ -474,15 +474,13 @@ async function planAliases(request: PresetRequest): Promise<Plan> {
   if (name === undefined || found.length > 0 || name.includes("*")) {
     return replyWith(200, Object.fromEntries(found));
   }
-  const error = `alias [${name}] missing`;
-  return replyWith(404, { error, status: 404 });
+  return replyWith(404, { error: `alias [${name}] missing`, status: 404 });
 }
 
 async function planResolve(request: PresetRequest): Promise<Plan> {
   const names = pathNames(request);
   for (const name of names) requireName(name);
-  const path = `/_resolve/index/${encodeURIComponent(names.join(","))}`;
-  const answer = await request.lookup(path);
+  const answer = await request.lookup(`/_resolve/index/${encodeURIComponent(names.join(","))}`);
   const missing = replyWith(404, { error: "no such index", status: 404 });
   if (answer.status === 404) return missing;
   const body = objectIn(answer);
@@ -554,8 +552,7 @@ function planDocuments(request: PresetRequest): Promise<Plan> {
 
 async function planBulk(request: PresetRequest): Promise<Plan> {
   const index = indexOfPath(request);
-  const lines = new Lines(request.bytes);
-  const steps = readBulk(lines, index, returnsDocuments(request));
+  const steps = readBulk(new Lines(request.bytes), index, returnsDocuments(request));
   return planElements(request, await runCooperatively(steps));
 }
 
@@ -592,8 +589,7 @@ const usesOfUpdates: ReadUses = (request) => {
 };
 
 function useOfDelete({ query }: PresetRequest): IndexUse {
-  const makesIndex = makesIndexByDelete(query.get("version_type"));
-  return { permissions: ["DELETE"], makesIndex };
+  return { permissions: ["DELETE"], makesIndex: makesIndexByDelete(query.get("version_type")) };
 }
 
 function usesOfAliases({ path }: PresetRequest): Uses {

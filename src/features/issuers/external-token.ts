@@ -89,8 +89,7 @@ export function readGroups(payload: JWTPayload, settings: IssuerSettings) {
   const all = names.map((name) => `${prefix}:${name}`);
   const groups = [...new Set(all.filter(isExternalGroup))];
   const ignoredGroups = names.filter((_, at) => !isExternalGroup(all[at]));
-  const droppedGroups = ignoredGroups.length;
-  return { groups, droppedGroups, ignoredGroups, groupsProblem: undefined };
+  return { groups, droppedGroups: ignoredGroups.length, ignoredGroups, groupsProblem: undefined };
 }
 
 /** Leaves out what filters cannot compare with, so that they deny instead. */

@@ -470,8 +470,7 @@ export const approvalField = "approval";
 /** The tool for a caller who may need approvals. Its result can also say that one is pending. */
 export function withApproval(definition: ToolDefinition): ToolDefinition {
   const { inputSchema, outputSchema } = definition;
-  const description = "Approval id of this exact call.";
-  const approval = { type: "string", description };
+  const approval = { type: "string", description: "Approval id of this exact call." };
   const properties = { ...propertiesOf(inputSchema), [approvalField]: approval };
   const { required: _, ...open } = outputSchema ?? {};
   return {

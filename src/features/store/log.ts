@@ -186,8 +186,7 @@ export type Head = Readonly<z.infer<typeof headShape>>;
 /** @param isWriter locks the row against other writers until the transaction ends */
 export async function readHead(query: Query, isWriter = false): Promise<Head> {
   const lock = isWriter ? " for update" : "";
-  const sql = `select version, id, access_version, form from gatehouse.head${lock}`;
-  const [row] = await query(sql);
+  const [row] = await query(`select version, id, access_version, form from gatehouse.head${lock}`);
   return headShape.parse(row);
 }
 

@@ -70,8 +70,7 @@ export class SharedState {
       "repeatable read",
     );
     const records = users.map(({ record }) => parseRecords(record));
-    const version = String(head.accessVersion);
-    const access = indexHolders(records, parseBoundaries(boundaries), version);
+    const access = indexHolders(records, parseBoundaries(boundaries), String(head.accessVersion));
     const revoked = revocations.map(({ data }) => lineShape.parse(data));
     const issued = new TokenIndex(tokens.map(({ data }) => readIssuedToken(data)));
     const index = new RevocationIndex(revoked);

@@ -62,8 +62,7 @@ export type ToolRule = Configuration["mcp"]["tools"][number];
 
 function denied(message: McpMessage, code: string): McpRefused {
   const text = `Denied: you may not call this tool (${code})`;
-  const options = { status: 200, code, id: message.id, data: { code } };
-  return new McpRefused("denied", text, options);
+  return new McpRefused("denied", text, { status: 200, code, id: message.id, data: { code } });
 }
 
 async function ruleDatabase(rule: ToolRule, message: McpMessage): Promise<string> {
