@@ -230,8 +230,7 @@ function openRevokedTokens({ loaded, member, log }: Base): Promise<LiveRevocatio
 
 async function openInventory({ loaded, store, log, opened }: Base): Promise<LiveTokenInventory> {
   if (store !== undefined) return store.inventory;
-  const file = tokenFilePath(loaded.serviceDirectory);
-  const inventory = await openTokenInventory(file, {
+  const inventory = await openTokenInventory(tokenFilePath(loaded.serviceDirectory), {
     checkRead: loaded.configuration.auth.check_permissions,
     onFailure: (error) =>
       log.error(

@@ -142,8 +142,7 @@ async function openJudge(options: CommonOptions) {
   const loaded = loadFor(options);
   const { file } = options;
   const snapshot = file === undefined ? await readAccess(loaded) : await readAccessAt(file);
-  const queries = openGrammar(loaded);
-  const context = { queries, form: loaded.configuration.upstream.query_form };
+  const context = { queries: openGrammar(loaded), form: loaded.configuration.upstream.query_form };
   return (caller: QueryCaller, body: Buffer) => predictOutcome(snapshot, caller, body, context);
 }
 

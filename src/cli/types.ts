@@ -97,8 +97,7 @@ function schemaOf(gateway: URL, token: string) {
     schema: Schema,
     ...names: string[]
   ): Promise<z.output<Schema>> => {
-    const path = ["./schema", ...names.map(encodeURIComponent)].join("/");
-    const url = new URL(path, gateway);
+    const url = new URL(["./schema", ...names.map(encodeURIComponent)].join("/"), gateway);
     const headers = { authorization: `Bearer ${token}` };
     // A redirect could send the token elsewhere.
     const asked = fetch(url, { headers, redirect: "error" });

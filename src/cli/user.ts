@@ -136,8 +136,7 @@ async function list(options: CommonOptions): Promise<void> {
   const users = [...snapshot.users.values(), ...unrecorded].map((user) => {
     const { login, use } = activity.of(user.username);
     const last = { last_login: momentOrNull(login), last_use: momentOrNull(use) };
-    const attributes = viewAttributes(user.attributes);
-    return { ...viewUser(snapshot, user), attributes, ...last };
+    return { ...viewUser(snapshot, user), attributes: viewAttributes(user.attributes), ...last };
   });
   const head = ["USERNAME", "EMAIL", "STATE", "LAST LOGIN", "LAST USE", "ATTRIBUTES", "ACCESS"];
   printList(users, options, head, ({ username, email, disabled, ...last }) => [

@@ -86,8 +86,7 @@ function changeAt(
     (key) => isKept && !isDeepStrictEqual(before.limits[key], after.limits[key]),
   );
   if (gains.length + loses.length + limits.length === 0) return undefined;
-  const place = placeName(database, table);
-  return { holder, place, gains, loses, limits, before, after };
+  return { holder, place: placeName(database, table), gains, loses, limits, before, after };
 }
 
 export function* effectsOn(

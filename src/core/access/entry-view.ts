@@ -266,8 +266,7 @@ export function accessList(snapshot: Snapshot, holder: Holder): EntryView[] {
 
 /** The entries of a user, then those of the user's local groups, each with its `group`. */
 export function accessOfUser(snapshot: Snapshot, username: string): EntryView[] {
-  const groups = listLocalGroups(snapshot, username);
-  const ofGroups = groups.flatMap((group) =>
+  const ofGroups = listLocalGroups(snapshot, username).flatMap((group) =>
     accessList(snapshot, groupHolder(group)).map((entry) => ({ group, ...entry })),
   );
   return [...accessList(snapshot, userHolder(username)), ...ofGroups];

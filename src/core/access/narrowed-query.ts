@@ -261,8 +261,7 @@ export function decideNarrowedQuery(
       if (!(error instanceof Denied)) throw error;
       return deny(denied({ entry: given.rights[0]?.entry, ...error.objection }));
     }
-    const isPreview = access.operation === "Preview";
-    const used = isPreview ? onlyReading(given) : given;
+    const used = access.operation === "Preview" ? onlyReading(given) : given;
     for (const one of neededApprovals(access.database, used)) approvals.push(one);
     all.push(given);
   }

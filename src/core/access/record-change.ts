@@ -115,8 +115,7 @@ export interface Replacement {
 export function holderRecords(snapshot: Snapshot, holder: Holder): HolderRecords {
   const grants = [...entriesIn(ownGrants(snapshot, holder))];
   const group = snapshot.groups.get(groupOf(holder) ?? "");
-  const user = snapshot.users.get(userOf(holder) ?? "");
-  return { user, ...(group && { group }), grants };
+  return { user: snapshot.users.get(userOf(holder) ?? ""), ...(group && { group }), grants };
 }
 
 export function isEmpty({ user, group, grants }: HolderRecords): boolean {

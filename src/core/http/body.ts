@@ -185,8 +185,7 @@ export function parseBody<Shape extends z.ZodType>(body: Buffer, shape: Shape): 
   // A field of the wrong type is named before any whose text does not fit.
   if (refused[0] !== undefined && !refused.includes(undefined)) throw new Refusal(refused[0]);
   const others = issues.filter((_, at) => refused[at] === undefined);
-  const message = `Invalid request body: ${describe(others)}`;
-  throw new Refusal("invalid_body", { message });
+  throw new Refusal("invalid_body", { message: `Invalid request body: ${describe(others)}` });
 }
 
 /** The rest of a body is read up to this limit, so that the sender gets to see the response. */

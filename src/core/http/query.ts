@@ -349,8 +349,7 @@ async function prepare(
   if (needed === undefined) {
     return requestFor(gateway, exchange, database, parsed, sent, judged, options);
   }
-  const id = options.approval;
-  const added = await gateway.admission.admit(gateway, exchange, parsed, needed, id);
+  const added = await gateway.admission.admit(gateway, exchange, parsed, needed, options.approval);
   requireStillGood(gateway, exchange);
   // Changes made since the request, including new row filters, were not approved.
   const now = authorize(gateway, exchange, query);

@@ -78,8 +78,7 @@ export async function readCertificate(
     const reason = error instanceof Error ? error.message : "cannot be served";
     throw new CertificateError("certificate", files.certificate, reason);
   }
-  const names = parsed.subjectAltName ?? parsed.subject;
-  return { cert, key, names, expires: parsed.validToDate };
+  return { cert, key, names: parsed.subjectAltName ?? parsed.subject, expires: parsed.validToDate };
 }
 
 /** The oldest allowed version (RFC 8996 forbids earlier ones). */

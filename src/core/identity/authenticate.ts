@@ -54,8 +54,7 @@ export function isOpaque(token: string): boolean {
  */
 function readBasic(encoded: string): Credential {
   const bytes = Buffer.from(encoded, "base64");
-  const text = bytes.toString();
-  const [, username, password] = /^([^:]*):(.*)$/s.exec(text) ?? [];
+  const [, username, password] = /^([^:]*):(.*)$/s.exec(bytes.toString()) ?? [];
   const isValid = /^[A-Za-z0-9+/]+={0,2}$/.test(encoded) && isUtf8(bytes);
   if (!isValid || username === undefined || password === undefined) {
     throw new Refusal("credentials_invalid", { detail: "not in the form of RFC 7617" });

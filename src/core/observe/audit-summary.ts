@@ -120,8 +120,7 @@ export async function summarizeAudit(question: SummaryQuestion): Promise<AuditSu
     const isQuery = decision !== undefined && operations.length > 0 && !isLogin;
     if (period === undefined || !isQuery || !isVisible(line)) return;
     period.queries += weight;
-    const isDenied = hasOutcome(line, "denied");
-    if (isDenied) period.denials += weight;
+    if (hasOutcome(line, "denied")) period.denials += weight;
     if (decision === "allow" && ms !== undefined) {
       for (const counts of [period.latency, latency]) counts.add(ms, weight);
     }

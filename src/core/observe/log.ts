@@ -48,8 +48,7 @@ export class LineWriter implements DestinationStream {
       this.file.write(lines);
     }
     if (done === undefined) return;
-    const signal = AbortSignal.timeout(LONGEST_WRITE_MS);
-    once(this.file, "drain", { signal }).then(done, done);
+    once(this.file, "drain", { signal: AbortSignal.timeout(LONGEST_WRITE_MS) }).then(done, done);
   };
 
   /** Writes everything synchronously. @throws the file system's error */

@@ -273,8 +273,7 @@ export class ConnectionPool {
     const kept = keepSeconds === undefined ? IDLE_MS : keepSeconds * 1000 - IDLE_MARGIN_MS;
     if (kept <= 0) connection.destroy();
     else {
-      const until = performance.now() + Math.min(kept, LONGEST_IDLE_MS);
-      this.#idle.push({ connection, until });
+      this.#idle.push({ connection, until: performance.now() + Math.min(kept, LONGEST_IDLE_MS) });
     }
   };
 
