@@ -337,18 +337,25 @@ t.test("without a refresh token a sign-in lasts an hour", async (t) => {
   provider.users.set("ann", ann);
 });
 
+/** A gateway without passwords, which authenticates with a key to a provider of its own. */
+async function openKeyed() {
+  const { privateKey, publicKey } = generateKeyPairSync("ec", { namedCurve: "P-256" });
+  const pem = String(privateKey.export({ type: "pkcs8", format: "pem" }));
+  const idp = await IdentityProvider.start(t, ann);
+  const login = `private_key_file = "${secretFile("key.pem", pem)}", recheck = 1`;
+  const jwk = await exportJWK(publicKey);
+  const jwks = { keys: [{ ...jwk, alg: "ES256", kid: await calculateJwkThumbprint(jwk) }] };
+  const more = { token_endpoint_auth_method: "private_key_jwt", jwks };
+  const options = { idp, auth: "passwords = false", more };
+  return { idp, gateway: await open(issuer(idp.url, login), options) };
+}
+
+const keyed = openKeyed();
+
 t.test(
   "passwords = false leaves only the sign-in, and private_key_jwt authenticates",
   async (t) => {
-    const { privateKey, publicKey } = generateKeyPairSync("ec", { namedCurve: "P-256" });
-    const pem = String(privateKey.export({ type: "pkcs8", format: "pem" }));
-    const idp = await IdentityProvider.start(t, ann);
-    const login = `private_key_file = "${secretFile("key.pem", pem)}"`;
-    const jwk = await exportJWK(publicKey);
-    const jwks = { keys: [{ ...jwk, alg: "ES256", kid: await calculateJwkThumbprint(jwk) }] };
-    const more = { token_endpoint_auth_method: "private_key_jwt", jwks };
-    const options = { idp, auth: "passwords = false", more };
-    const gateway = await open(issuer(idp.url, login), options);
+    const { idp, gateway } = await keyed;
     const { login: page } = await signIn(gateway, browserOf(gateway, idp));
     t.notMatch(page.text, 'type="password"');
     const { call } = await tokensOf(gateway, browserOf(gateway, idp));
@@ -386,10 +393,8 @@ t.test("opaque tokens of the provider are introspected, with their groups", asyn
 });
 
 t.test("groups come from userinfo if the ID token has none", async (t) => {
-  const idp = await IdentityProvider.start(t, ann);
+  const { idp, gateway } = await keyed;
   idp.groupsInIdToken = false;
-  const login = `client_secret_file = "${secretFile("other", idp.clientSecret)}", recheck = 1`;
-  const gateway = await open(issuer(idp.url, login), { idp });
   const { call } = await tokensOf(gateway, browserOf(gateway, idp));
   t.equal(await call(), undefined);
   idp.users.set("ann", { ...ann, groups: [] });
