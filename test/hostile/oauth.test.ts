@@ -232,26 +232,8 @@ t.test("only the documented paths are served", async (t) => {
   }
 });
 
-t.test("both metadata documents are equal and ignore forwarding headers", async (t) => {
+t.test("no other grant type is known", async (t) => {
   const { url } = await openOAuthSetup(t);
-  const spoofed = { "x-forwarded-host": "evil.test", "x-forwarded-proto": "https" };
-  const documents = await Promise.all(
-    ["oauth-authorization-server", "openid-configuration"].map(async (name) => {
-      const answer = await fetch(`${url}/.well-known/${name}`, { headers: spoofed });
-      return answer.text();
-    }),
-  );
-  t.equal(documents[0], documents[1]);
-  const metadata: Record<string, unknown> = { ...Object(JSON.parse(documents[0] ?? "")) };
-  const places = Object.entries(metadata).filter(([name]) => /_endpoint$|_uri$/.test(name));
-  t.equal(places.length, 5);
-  for (const [name, place] of places) {
-    t.ok(String(place).startsWith(`${url}/oauth/`), name);
-    for (const method of ["GET", "POST"]) {
-      const { status } = await fetch(String(place), { method, redirect: "manual" });
-      t.notOk(status === 404 || status >= 500, `${method} ${name} is ${status}`);
-    }
-  }
   const grants = [
     "client_credentials",
     "password",

@@ -31,7 +31,11 @@ t.test("the metadata names the endpoints under the public URL", async (t) => {
     const answer = await fetch(setting.url + name, {
       headers: { "x-forwarded-host": "evil.example", "x-forwarded-proto": "https" },
     });
-    t.match(await answer.json(), {
+    const metadata: Record<string, unknown> = Object(await answer.json());
+    const places = Object.keys(metadata).filter((key) => /_endpoint$|_uri$/.test(key));
+    t.equal(places.length, 5, "all endpoints are below, and the keys");
+    t.match(metadata, {
+      jwks_uri: `${setting.url}/oauth/jwks`,
       issuer: setting.url,
       authorization_endpoint: `${setting.url}/oauth/authorize`,
       token_endpoint: `${setting.url}/oauth/token`,
