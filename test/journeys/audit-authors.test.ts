@@ -180,7 +180,7 @@ t.test("the line of a query has the version by which it was judged", async (t) =
 t.test("no change has a second line", async (t) => {
   for (const [gateway, lines] of expected) {
     await gateway.service.stop();
-    // What a command added before the gateway read the edit may count as a part of it.
+    // A change by a command before the gateway read the edit may count as a part of it.
     const both = `file ${self}: grant added max main ReadOnly`;
     const found = audited(gateway).filter((line) => line !== both);
     t.strictSame(found.sort(), lines.sort());

@@ -172,7 +172,7 @@ t.test("a login for a database without a grant is denied", async (t) => {
   const roleFor = async (database?: string) =>
     decodePart(await gateway.login("carl", fields.password, database), 1).role;
   t.equal(await roleFor("parts"), "ReadWrite", "an entry for a table is a grant");
-  t.equal(await roleFor(), "ReadWrite", "and one that has expired is none");
+  t.equal(await roleFor(), "ReadWrite", "and one that has expired does not count");
   const late = await logIn(setting, { ...fields, database: "lapsed" });
   checkRefusal(t, late, { status: 403, code: "grant_expired" });
 

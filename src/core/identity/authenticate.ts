@@ -310,7 +310,7 @@ export function externalCaller(
 /** The caller whose password was verified, until the user has another one or is disabled. */
 export function passwordCaller(verified: User): Authenticated {
   const { username } = verified;
-  // A login may raise the costs of the hash meanwhile, and keeps its salt.
+  // A login may raise the costs of the hash, and keeps its salt.
   const credential = passwordFingerprint(verified);
   return {
     subject: { username, tokenDatabase: EVERY_DATABASE },

@@ -164,7 +164,7 @@ export function createTokenAuthority(ring: () => KeyRing, issuer: string) {
 
 export type TokenAuthority = ReturnType<typeof createTokenAuthority>;
 
-/** The widest role on the database, or anywhere for `*`. @throws Refusal if there is none on it */
+/** The widest role on the database, or anywhere for `*`. @throws Refusal without one on it */
 export function tokenRole(snapshot: Snapshot, username: string, database: string) {
   const role = roleInForce(snapshot, { username }, database);
   if (database === EVERY_DATABASE) return role;
