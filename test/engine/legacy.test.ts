@@ -1,8 +1,20 @@
 /** Schemas and values of other programs. */
+import { DatabaseSync } from "node:sqlite";
 import { pino } from "pino";
 import t, { type Test } from "tap";
 import { openEngineStore, reportUnavailable } from "../../src/engine/open.ts";
-import { equal, insert, query, refusal, rowsAs, selectAll, send, update } from "./kit.ts";
+import {
+  createTable,
+  equal,
+  freshEngine,
+  insert,
+  query,
+  refusal,
+  rowsAs,
+  selectAll,
+  send,
+  update,
+} from "./kit.ts";
 import { freshSqlite, type LegacyScene } from "./legacy.ts";
 import { freshMysql } from "./mysql/kit.ts";
 import { freshPostgres, startOn } from "./postgres/kit.ts";
@@ -402,3 +414,31 @@ t.test(
     t.same((await ask(selectAll("cells"))).body.data, [{ cell: 7 }]);
   },
 );
+
+t.test("a SQLite file that another program has open keeps its write-ahead log", async (t) => {
+  const { directory, ask } = await freshEngine(t);
+  const other = new DatabaseSync(`${directory}/data/live.sqlite`);
+  t.teardown(() => other.close());
+  const modeOf = () => other.prepare("pragma journal_mode").get();
+  other.exec("pragma journal_mode = wal; create table notes (id integer primary key, body text)");
+  other.exec("insert into notes (body) values ('kept')");
+  const reader = new DatabaseSync(`${directory}/data/live.sqlite`);
+  reader.exec("begin; select * from notes");
+  const notes = { database: "live", from: "notes", columns: ["body"] };
+  const addition = { Insert: { database: "live", table: "notes", values: [{ body: "added" }] } };
+  t.match(await ask({ Select: notes }), { status: 200, body: { data: [{ body: "kept" }] } });
+  t.match(await ask({ Preview: addition }), { status: 200, body: { affected: 1 } });
+  t.match(await ask(addition), { status: 200, body: { affected: 1 } });
+  t.match(modeOf(), { journal_mode: "wal" });
+  t.match(other.prepare("select count(*) as n from notes").get(), { n: 2 });
+  reader.close();
+
+  await ask(createTable("own", { id: "int" }));
+  const refused = refusal(400, "not_supported", /^A Batch cannot change database live together/);
+  const ofOwn = insert("own", [{ id: 1 }]);
+  t.match(await ask({ Batch: [ofOwn, addition] }), refused);
+  t.match(await ask({ Batch: [addition, ofOwn] }), refused);
+  const both = { Batch: [{ Select: notes }, selectAll("own")] };
+  t.same((await ask(both)).body.data, [[{ body: "kept" }, { body: "added" }], []]);
+  t.match(await ask({ DropDatabase: { database: "live" } }), { status: 200 });
+});

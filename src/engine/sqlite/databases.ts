@@ -4,7 +4,7 @@ import { EngineRefusal } from "../refusal.ts";
 import { defineFunctions } from "./compute.ts";
 import { toRefusal } from "./failures.ts";
 import { DatabaseFiles, defaultDatabase } from "./files.ts";
-import { run, SqliteSession } from "./statements.ts";
+import { rows, run, SqliteSession } from "./statements.ts";
 import { createColumnTable } from "./tables.ts";
 
 /** SQLite attaches at most 10 databases besides the first. */
@@ -35,8 +35,12 @@ export class Databases {
     return new SqliteSession(connection, new Map([[name, mainSchema]]), !this.isGuest);
   }
 
-  /** Opens one new connection to several databases, which commit together. The caller closes it. */
-  openTogether(names: readonly string[]): SqliteSession {
+  /**
+   * Opens one new connection to several databases, which commit together. The caller closes it.
+   *
+   * @param onlyReads false if the databases are changed
+   */
+  openTogether(names: readonly string[], onlyReads: boolean): SqliteSession {
     if (names.length > SESSION_LIMIT) {
       const problem = `A Batch can use at most ${SESSION_LIMIT} databases`;
       throw new EngineRefusal("too_many_databases", problem);
@@ -55,6 +59,7 @@ export class Databases {
         });
         schemas.set(name, schema);
       });
+      if (!onlyReads) requireAtomic(connection, schemas);
     } catch (error) {
       connection.close();
       throw error;
@@ -97,10 +102,26 @@ const BUSY_TIMEOUT_MS = 3000;
 /** A worker holds a value several times. */
 const LONGEST_VALUE_BYTES = 64 * 1024 * 1024;
 
+/** True for a file that its other programs keep with a write-ahead log. */
+function hasWriteAheadLog(connection: DatabaseSync, schema: string): boolean {
+  const [row] = rows(connection, sql`pragma ${sql.id(schema)}.journal_mode`);
+  return row?.[0] === "wal";
+}
+
 /**
- * Every database uses a rollback journal. Unlike write-ahead logs, it makes a transaction over
- * several files atomic, even through a power failure. Readers wait in the store's own locks.
+ * A transaction over several files with rollback journals is atomic, even through a power failure.
+ * One with write-ahead logs is not (SQLite, "Write-Ahead Logging").
+ *
+ * @throws EngineRefusal `not_supported`
  */
+function requireAtomic(connection: DatabaseSync, schemas: ReadonlyMap<string, string>): void {
+  for (const [name, schema] of schemas) {
+    if (!hasWriteAheadLog(connection, schema)) continue;
+    const problem = `A Batch cannot change database ${name} together with another one, since its file has a write-ahead log`;
+    throw new EngineRefusal("not_supported", problem);
+  }
+}
+
 function openConnection(path: string, isGuest: boolean): DatabaseSync {
   const connection = new DatabaseSync(path, {
     timeout: BUSY_TIMEOUT_MS,
@@ -121,18 +142,18 @@ function openConnection(path: string, isGuest: boolean): DatabaseSync {
 }
 
 /**
- * After a power failure, a deleted journal can come back and undo an acknowledged commit. A journal
- * that was truncated and synced cannot.
+ * Keeps the write-ahead log of a file, which other programs may have open. Others get a rollback
+ * journal. After a power failure, a deleted journal can come back and undo an acknowledged commit;
+ * one that was truncated and synced cannot.
  */
 function prepareSchema(connection: DatabaseSync, schema: string, isGuest: boolean): void {
-  if (isGuest) {
-    // Changes of a guest stay in memory and are rolled back.
-    connection.exec("pragma cache_spill = off");
-    run(connection, sql`pragma ${sql.id(schema)}.journal_mode = memory`);
-    return;
+  // Changes of a guest stay in memory and are rolled back.
+  connection.exec(isGuest ? "pragma cache_spill = off" : "pragma fullfsync = on");
+  if (!hasWriteAheadLog(connection, schema)) {
+    const mode = sql.lit(isGuest ? "memory" : "truncate");
+    run(connection, sql`pragma ${sql.id(schema)}.journal_mode = ${mode}`);
   }
-  connection.exec("pragma fullfsync = on");
+  if (isGuest) return;
   run(connection, sql`pragma ${sql.id(schema)}.synchronous = full`);
-  run(connection, sql`pragma ${sql.id(schema)}.journal_mode = truncate`);
   createColumnTable(connection, schema);
 }

@@ -128,7 +128,10 @@ async function inSession(
     }
   }
   const [first = ""] = names;
-  const session = names.length > 1 ? databases.openTogether(names) : databases.open(first);
+  const session =
+    names.length > 1
+      ? databases.openTogether(names, operations.every(isReading))
+      : databases.open(first);
   try {
     await work(session);
   } finally {
