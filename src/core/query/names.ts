@@ -42,6 +42,11 @@ export function isColumnText(text: string): boolean {
   return wholeColumnName.test(text);
 }
 
+/** The column of `table.column`, or of a column alone. */
+export function withoutTable(column: string): string {
+  return column.slice(column.indexOf(".") + 1);
+}
+
 /** One side of a join's `on`. */
 export const joinSidePattern = `${plainNamePattern}\\.(?!\\*(?: |$))(?:(?![ =])${columnCharacter}){1,128}`;
 

@@ -17,7 +17,7 @@ import {
   optional,
   required,
 } from "./kind.ts";
-import { findTaken } from "./names.ts";
+import { findTaken, withoutTable } from "./names.ts";
 import { DEFAULT_INCLUDED, MOST_INCLUDES, MOST_JOINS, type OperationNode } from "./node.ts";
 import type { QueryRefusalCode } from "./refusal.ts";
 import type { QueryTape } from "./tape.ts";
@@ -381,10 +381,6 @@ function requireIncludes(
   const owner = findTaken([taken], others) ? "a column or computed name" : "another include";
   const problem = `the name ${quoteName(taken)} is taken by ${owner}; include adds "as" and "as" with _more, and nothing else may have these names`;
   throw refuse("duplicate_column", problem, "include");
-}
-
-function withoutTable(column: string): string {
-  return column.slice(column.indexOf(".") + 1);
 }
 
 const MOST_INCLUDED_ROWS = 1_000_000;

@@ -1,5 +1,5 @@
 import { sql } from "kysely";
-import { findTaken, optionalNames } from "../../core/query/names.ts";
+import { findTaken, optionalNames, withoutTable } from "../../core/query/names.ts";
 import type {
   Aggregate,
   CellValue,
@@ -774,7 +774,7 @@ function linkedColumns(scope: Scope, on: string): [left: ColumnReference, right:
 /** All that may be names of columns, without their tables. */
 function namesIn(part: unknown): string[] {
   if (typeof part === "string") {
-    return [part, ...part.split(" = ")].map((name) => name.slice(name.indexOf(".") + 1));
+    return [part, ...part.split(" = ")].map(withoutTable);
   }
   return typeof part === "object" && part !== null ? Object.values(part).flatMap(namesIn) : [];
 }

@@ -9,6 +9,7 @@ import type { FilteredAnswer } from "../../core/http/query.ts";
 import { keepSpelling, parseUnrounded } from "../../core/json/exact.ts";
 import { batchKey } from "../../core/query/grammar.ts";
 import type { Level } from "../../core/query/kind.ts";
+import { withoutTable } from "../../core/query/names.ts";
 import { isOperationName } from "../../core/query/operations.ts";
 import { QueryRefused } from "../../core/query/refusal.ts";
 
@@ -154,14 +155,10 @@ function cursorValue(value: unknown): unknown {
   return digits.length <= 15 ? Number(source) : value;
 }
 
-function columnName(name: string): string {
-  return name.slice(name.indexOf(".") + 1);
-}
-
 function coversColumn(selected: string, ordered: string): boolean {
   if (selected === "*" || selected === ordered) return true;
   const areOfTables = selected.includes(".") && ordered.includes(".");
-  return !areOfTables && columnName(selected) === columnName(ordered);
+  return !areOfTables && withoutTable(selected) === withoutTable(ordered);
 }
 
 function parsed(value: Buffer | undefined): unknown {
@@ -182,7 +179,7 @@ function orderedBy(args: ReadonlyMap<string, Buffer>): readonly string[] | undef
 function cursorAt(row: unknown, names: readonly string[]): unknown[] | undefined {
   const values = new Map(Object.entries(isContent(row) ? row : {}));
   const cursor = names.map((name) =>
-    cursorValue(values.has(name) ? values.get(name) : values.get(columnName(name))),
+    cursorValue(values.has(name) ? values.get(name) : values.get(withoutTable(name))),
   );
   return literals.safeParse(cursor).success ? cursor : undefined;
 }
