@@ -11,7 +11,9 @@ import {
   symlinkSync,
 } from "node:fs";
 import path from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
 import t from "tap";
+import { eventually } from "../kit/eventually.ts";
 import { startGateway, type TestGateway } from "../kit/gateway.ts";
 import { runCommand } from "../kit/process.ts";
 
@@ -81,6 +83,37 @@ t.test("nothing is changed in a file that a gateway would not load", async (t) =
   chmodSync(file, 0o600);
   t.equal((await gateway.send("POST", "/logout", {}, token)).status, 200);
   t.equal((await gateway.get("/api/me", token)).status, 401);
+});
+
+t.test("a file that could not be read for a moment is in force soon after", async (t) => {
+  const gateway = await startGateway(t, { upstream });
+  const token = await gateway.addUser("rita", "ReadOnly");
+  const { pid } = gateway.service.child;
+  const limitFiles = (soft: string) =>
+    execFileSync("prlimit", ["--pid", String(pid), `--nofile=${soft}:`]);
+  const shown = ["--pid", String(pid), "--nofile", "--output", "SOFT", "--noheadings"];
+  const before = execFileSync("prlimit", shown, { encoding: "utf8" }).trim();
+  limitFiles("5");
+  await gateway.edit((text) => text.replace('username = "rita"\n', "$&disabled = true\n"));
+  await runCommand(gateway.home, ["token", "revoke", "--user", "admin"]);
+  const refused = (text: string) =>
+    gateway.service.logged(
+      ({ reason, msg }) => `${reason} ${msg}`.includes("EMFILE") && String(msg).includes(text),
+    );
+  await Promise.all([refused("access file"), refused("revocations")]);
+  await delay(1700);
+  const failures = gateway.service.log.filter(({ msg }) =>
+    String(msg).startsWith("access file refused"),
+  );
+  t.ok(failures.length <= 2, "a known reason is not repeated");
+  limitFiles(before);
+  await eventually("the edit is in force", async () => {
+    return (await gateway.get("/api/me", token)).status === 401;
+  });
+  await eventually("all files are fresh", async () => {
+    const { access_file: access, revocations } = (await gateway.request("/readyz")).body;
+    return access === "fresh" && revocations === "fresh";
+  });
 });
 
 t.test("files of a mounted ConfigMap or Secret are accepted through their links", async (t) => {

@@ -78,7 +78,7 @@ export async function openAccessFile(
       notify({ kind: "loaded", previous, snapshot, diff });
     } catch (error) {
       stale = true;
-      notify({ kind: "failed", file, problems: toProblems(error) });
+      if (!watch.retryAfter(error)) notify({ kind: "failed", file, problems: toProblems(error) });
     }
   }
 

@@ -303,7 +303,7 @@ export async function openRevocations(
     } catch (error) {
       stale = true;
       failure = errorMessage(error);
-      onFailure(error);
+      if (!following.retryAfter(error)) onFailure(error);
     }
   }
 

@@ -11,7 +11,7 @@ import {
   replaceFile,
 } from "../base/files/guarded.ts";
 import { withLock } from "../base/files/lock.ts";
-import { fingerprint, followFiles } from "../base/files/watch.ts";
+import { canPass, fingerprint, followFiles } from "../base/files/watch.ts";
 import { Refusal } from "../base/refusal.ts";
 import { identify, isOpaque } from "./authenticate.ts";
 import type { Revocations } from "./revocations.ts";
@@ -133,7 +133,7 @@ export async function openTokenInventory(
   file: string,
   options: { readonly checkRead: boolean; readonly onFailure: (error: unknown) => void },
 ): Promise<LiveTokenInventory> {
-  let seen = fingerprint(file);
+  let seen: string | undefined = fingerprint(file);
 
   async function reloadIfChanged(): Promise<void> {
     const now = fingerprint(file);
@@ -142,12 +142,13 @@ export async function openTokenInventory(
     try {
       inventory.index = await readTokens(file, options);
     } catch (error) {
-      options.onFailure(error);
+      if (canPass(error)) seen = "unread";
+      if (!retryAfter(error)) options.onFailure(error);
     }
   }
 
   const index = await readTokens(file, options);
-  const { reload, close } = followFiles([file], reloadIfChanged);
+  const { reload, retryAfter, close } = followFiles([file], reloadIfChanged);
   const inventory = { index, reload, close };
   return inventory;
 }

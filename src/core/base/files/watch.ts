@@ -11,6 +11,14 @@ const PAUSE_MS = 10_000;
 /** A file that keeps changing is read after this time. */
 const PATIENCE_MS = 500;
 
+/** Errors of the file system that can pass while the file stays as it is. */
+const passingCodes = new Set(["EMFILE", "ENFILE", "ENOMEM", "EIO", "ESTALE", "ETIMEDOUT"]);
+const RETRY_MS = 500;
+
+export function canPass(error: unknown): boolean {
+  return error instanceof Error && "code" in error && passingCodes.has(String(error.code));
+}
+
 /** Identifies a state of the file; undefined if there is no file. */
 type Fingerprint = string | undefined;
 
@@ -41,6 +49,12 @@ interface FileWatch {
    * been notified. Otherwise a file that is created, read and deleted at once would look unchanged.
    */
   note(): void;
+  /**
+   * Calls `onSettled` again soon after a read has failed, if the error can pass.
+   *
+   * @returns true if the failed read was itself such a call, and the error is known
+   */
+  retryAfter(error: unknown): boolean;
   close(): Promise<void>;
 }
 
@@ -61,6 +75,8 @@ export function watchFile(
   let changing: { since: number; last: Fingerprint } | undefined;
   let timer: NodeJS.Timeout | undefined;
   let pause: NodeJS.Timeout | undefined;
+  let retry: NodeJS.Timeout | undefined;
+  let isRetrying = false;
 
   function checkSettled(): void {
     if (changing === undefined) return;
@@ -73,6 +89,7 @@ export function watchFile(
     }
     changing = undefined;
     seen = now;
+    isRetrying = false;
     // The path may lead to another directory now.
     if (pause === undefined) {
       void watcher.close();
@@ -112,8 +129,16 @@ export function watchFile(
     note() {
       if (changing === undefined) seen = look();
     },
+    retryAfter(error) {
+      const wasRetrying = isRetrying;
+      isRetrying = canPass(error);
+      clearTimeout(retry);
+      if (isRetrying) retry = setTimeout(onSettled, RETRY_MS);
+      return isRetrying && wasRetrying;
+    },
     async close() {
       clearInterval(poll);
+      clearTimeout(retry);
       clearTimeout(timer);
       clearTimeout(pause);
       await watcher.close();
@@ -134,6 +159,7 @@ export function followFiles(files: Iterable<string>, load: () => Promise<void>) 
     note(): void {
       for (const watch of watches) watch.note();
     },
+    retryAfter: (error: unknown) => watches.some((watch) => watch.retryAfter(error)),
     async close(): Promise<void> {
       await Promise.all(watches.map((watch) => watch.close()));
       await loads.end();
