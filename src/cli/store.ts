@@ -10,8 +10,11 @@ import {
 } from "../app/service-directory.ts";
 import { administratorGrant, planAddUser } from "../core/access/administration.ts";
 import { unrestrictedGrant } from "../core/access/entries.ts";
+import type { User } from "../core/access/grant.ts";
 import { userHolder } from "../core/access/holder.ts";
 import { readAccessFile } from "../core/access/parse.ts";
+import { latestIssue } from "../core/access/record-change.ts";
+import type { AccessRecords } from "../core/access/records.ts";
 import { EVERY_DATABASE, isUsername } from "../core/access/roles.ts";
 import { blankUser, ownGrants, type Snapshot } from "../core/access/snapshot.ts";
 import { epochSeconds } from "../core/base/clock.ts";
@@ -198,15 +201,32 @@ async function renameImported(file: string, { configuration }: LoadedConfigurati
   }
 }
 
+/** Users who are gone or disabled in an import. Their tokens stay dead if another one undoes it. */
+function usersEnded({ users }: Snapshot, imported: AccessRecords): User[] {
+  const left = new Map(imported.users.map((user) => [user.username, user]));
+  return [...users.values()].filter(({ username, disabled }) => {
+    const user = left.get(username);
+    return user === undefined || (user.disabled && !disabled);
+  });
+}
+
 async function importFile(file: string, options: CommonOptions): Promise<void> {
   const loaded = loadFor(options);
   const { check_permissions: checkRead } = loaded.configuration.auth;
   const { records } = await readAccessFile(file, { checkRead, isImport: true });
   await withStore(loaded, async (store) => {
     const operator = await operateStore(store, warn);
-    const snapshot = await replaceAccess(operator, (current) => replacementBy(current, records), {
-      force: options.force ?? false,
-    });
+    let ended: readonly User[] = [];
+    const plan = (current: Snapshot) => {
+      ended = usersEnded(current, records);
+      return replacementBy(current, records);
+    };
+    const beforeWrite = async () => {
+      for (const user of ended)
+        await operator.revocations.revokeUser(user.username, undefined, latestIssue(user));
+    };
+    const force = options.force ?? false;
+    const snapshot = await replaceAccess(operator, plan, { force, beforeWrite });
     const { users, grants } = snapshot;
     const imported = `${counted(users.size, "user")}, and entries of ${counted(grants.size, "name")}`;
     print(`The store now contains ${imported}, as ${file}.`);

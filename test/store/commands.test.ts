@@ -10,6 +10,7 @@ import {
 import type { ServerResponse } from "node:http";
 import path from "node:path";
 import t, { type Test } from "tap";
+import { grant, hashWith, user } from "../access/kit.ts";
 import { sharedServer } from "../engine/postgres/kit.ts";
 import { startPostgres } from "../engine/postgres/server.ts";
 import { staffedHome, tokenOf } from "../journeys/staff.ts";
@@ -90,6 +91,30 @@ t.test("an import and an export of an access file lose nothing", async (t) => {
     { username: "admin" },
     { username: "rita", email: "rita@example.com", disabled: true },
   ]);
+});
+
+t.test("tokens of users whom an import removes or disables stay dead", async (t) => {
+  const store = await makeStore(t, {}, await sharedServer());
+  const file = path.join(store.home, "imported.toml");
+  const put = async (robot: string) => {
+    const admin = user("root", `password_hash = "${hashWith()}"`) + grant("root", "*", "Owner");
+    writeFileSync(file, `${admin}${robot}`, { mode: 0o600 });
+    await store.good(["store", "import", file]);
+  };
+  const rights = grant("robot", "main", "ReadOnly");
+  const robot = user("robot") + rights;
+  await put(robot);
+  const replica = await store.replica();
+  for (const ending of ["", user("robot", "disabled = true") + rights]) {
+    const token = (await store.good(["token", "issue", "robot", "--opaque"])).trim();
+    t.equal(await queryStatus(replica, token), 200);
+    await put(robot);
+    t.equal(await queryStatus(replica, token), 200, "the same again ends nothing");
+    for (const text of [ending, robot]) {
+      await put(text);
+      t.equal(await queryStatus(replica, token), 401);
+    }
+  }
 });
 
 t.test("an import takes over a host's tokens and revocations", async (t) => {
