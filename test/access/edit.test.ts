@@ -120,6 +120,12 @@ t.test("elements of an array are added and removed, and comments between them st
     members(commented, "ana", "bob", "cleo", "dan", "eve"),
     commented.replace("\n]", '\n  "dan",\n  "eve",\n]'),
   );
+  const commaFirst = '[\n  "ana"\n  , "bob"\n  , "cleo"\n]';
+  for (const wanted of [["bob", "dan"], ["ana", "bob", "dan"], ["ana"], []]) {
+    t.strictSame(JSON.parse(members(commaFirst, ...wanted)), wanted);
+  }
+  const mixed = '[\n"ana", "bob" # b\n, "cleo",]';
+  t.strictSame(JSON.parse(members(mixed, "ana", "dan")), ["ana", "dan"]);
   const open = '[\n  "ana",\n  "bob"   # last\n]';
   t.equal(members(open, "ana"), '[\n  "ana"\n  # last\n]');
   t.equal(members(open, "bob", "dan"), '[\n  "bob",   # last\n  "dan"\n]');

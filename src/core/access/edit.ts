@@ -132,9 +132,9 @@ class TextEditor {
     const added = rendered.slice(kept.length);
     const last = elements[isKept.lastIndexOf(true)];
     const isInOrder = isDeepStrictEqual(wanted.slice(0, kept.length), kept);
-    if (!isInOrder || elements.length !== old.length || (added.length > 0 && last === undefined)) {
-      return false;
-    }
+    const isPlain = elements.every(({ end, comma = end }) => !/[\n#]/.test(text.slice(end, comma)));
+    if (!isInOrder || !isPlain || elements.length !== old.length) return false;
+    if (added.length > 0 && last === undefined) return false;
     const splice = (start: number, end: number, text = "") =>
       this.#splices.push({ start, end, text });
     let done = 0;
