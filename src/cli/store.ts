@@ -23,6 +23,7 @@ import { Refusal } from "../core/base/refusal.ts";
 import { counted } from "../core/base/suggestion.ts";
 import { storeName, storesAccess } from "../core/config/addresses.ts";
 import type { LoadedConfiguration } from "../core/config/load.ts";
+import { passwordFingerprint } from "../core/identity/authenticate.ts";
 import { configuredCosts, costsInUse } from "../core/identity/hash.ts";
 import { keyDirectoryPath, keyFilesIn } from "../core/identity/key-file.ts";
 import { ensureSigner } from "../core/identity/key-store.ts";
@@ -201,12 +202,18 @@ async function renameImported(file: string, { configuration }: LoadedConfigurati
   }
 }
 
-/** Users who are gone or disabled in an import. Their tokens stay dead if another one undoes it. */
+/**
+ * Users who are gone, disabled or have another password in an import. Their tokens stay dead if
+ * another one undoes it.
+ */
 function usersEnded({ users }: Snapshot, imported: AccessRecords): User[] {
   const left = new Map(imported.users.map((user) => [user.username, user]));
-  return [...users.values()].filter(({ username, disabled }) => {
-    const user = left.get(username);
-    return user === undefined || (user.disabled && !disabled);
+  // The administrator of `store init` may have the name of one whose tokens are imported.
+  const isNew = users.size === 1;
+  return [...users.values()].filter((user) => {
+    const next = left.get(user.username);
+    if (next === undefined || (next.disabled && !user.disabled)) return true;
+    return !isNew && passwordFingerprint(next) !== passwordFingerprint(user);
   });
 }
 

@@ -93,7 +93,7 @@ t.test("an import and an export of an access file lose nothing", async (t) => {
   ]);
 });
 
-t.test("tokens of users whom an import removes or disables stay dead", async (t) => {
+t.test("tokens that an import ends stay dead", async (t) => {
   const store = await makeStore(t, {}, await sharedServer());
   const file = path.join(store.home, "imported.toml");
   const put = async (robot: string) => {
@@ -102,10 +102,13 @@ t.test("tokens of users whom an import removes or disables stay dead", async (t)
     await store.good(["store", "import", file]);
   };
   const rights = grant("robot", "main", "ReadOnly");
-  const robot = user("robot") + rights;
+  const robot = user("robot", `password_hash = "${hashWith()}"`) + rights;
   await put(robot);
   const replica = await store.replica();
-  for (const ending of ["", user("robot", "disabled = true") + rights]) {
+  const ends = ["disabled = true", ""].map((line) => {
+    return user("robot", line) + rights;
+  });
+  for (const ending of ["", ...ends]) {
     const token = (await store.good(["token", "issue", "robot", "--opaque"])).trim();
     t.equal(await queryStatus(replica, token), 200);
     await put(robot);
