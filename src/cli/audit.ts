@@ -238,13 +238,17 @@ function requestText(line: ReadLine): string[] {
 function eventText(line: ReadLine): string[] {
   const { msg, user, client, author, reason, outcome, approval, file } = line;
   const by = author === undefined ? [] : [`${plainly(author.name)} (${author.kind})`];
+  // Its author approved it earlier.
+  const isUse = msg === "approval_used";
   const place = line.line === undefined ? file : `${file}:${line.line}`;
   const asked = operationsInWords(line.operations, line.operationCount);
   const rows = line.rows === undefined ? undefined : `rows ${line.rows}`;
-  const about = [approval, user, client, asked, rows, outcome, place, reason]
+  const about = [approval, isUse ? undefined : user, client, asked, rows, outcome, place, reason]
     .filter((word) => word !== undefined)
     .map((word) => (word === asked || word === rows ? word : plainly(word)));
   const changes = changeTexts(line);
+  if (isUse)
+    return [plainly(user ?? "-"), msg, ...about, ...by.map((name) => `approved by ${name}`)];
   return [...by, ...(changes.length > 0 ? changes : [msg, ...about])];
 }
 

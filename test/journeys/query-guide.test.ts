@@ -155,10 +155,10 @@ t.test("the README names every operation", async (t) => {
 t.test("the examples of the MCP guide work, and the first is 406 without Accept", async (t) => {
   const gateway = await startGateway(t);
   const token = await gateway.login();
-  const customers = { database: "main", table: "customers" };
+  const users = { database: "main", table: "users" };
   const columns = [{ name: "name", type: "text" }];
-  await gateway.query({ CreateTable: { ...customers, columns } }, token);
-  await gateway.query({ Insert: { ...customers, values: [{ name: "Alice" }] } }, token);
+  await gateway.query({ CreateTable: { ...users, columns } }, token);
+  await gateway.query({ Insert: { ...users, values: [{ name: "Bob" }] } }, token);
   const [example = "", stateless = ""] = Array.from(
     guide.matchAll(/^```sh\n(curl .*?)\n```$/gms),
     ([, script = ""]) => script,

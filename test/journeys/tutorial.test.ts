@@ -36,7 +36,7 @@ function settled(output: string): string {
     .replace(/^.* approval_shown .*\n/m, "")
     .replaceAll(/[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}/g, "<id>")
     .replaceAll(`${userInfo().username} (cli)`, "you (cli)")
-    .replaceAll(/\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}:\d{2}(?:\.\d{3})?Z?/g, "<time>");
+    .replaceAll(/\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z/g, "<time>");
 }
 
 const server = await sharedServer();
