@@ -49,9 +49,6 @@ export const callerLimits: ReadonlySet<string> = new Set([
   "too_many_rows",
 ]);
 
-/** For callers who may not see the constraint's name, columns or tables. */
-const constraintMessage = "A row violates a constraint: a value is missing or not allowed";
-
 interface Quoting {
   readonly value: string;
   readonly message: string;
@@ -70,6 +67,18 @@ export interface Constraint {
   readonly name?: string | undefined;
   readonly table?: string | undefined;
   readonly columns?: readonly string[] | undefined;
+}
+
+/** For callers who may not see the constraint's name, columns or tables. */
+function plainConstraint(kind?: Constraint["kind"]): string {
+  const reasons = {
+    unique: "a value that must be unique exists already",
+    foreign_key: "a row that it refers to does not exist, or other rows refer to it",
+    check: "a value is not allowed",
+    not_null: "a value is missing",
+  };
+  const reason = kind === undefined ? "a value is missing or not allowed" : reasons[kind];
+  return `A row violates a constraint: ${reason}`;
 }
 
 interface RefusalOptions extends ErrorOptions {
@@ -102,7 +111,9 @@ export class EngineRefusal extends ClientError {
     this.incident = options?.incident;
     this.constraint = options?.constraint;
     this.#quoting = options?.quoting;
-    this.plain = options?.plain ?? (code === "constraint_violation" ? constraintMessage : message);
+    const isConstraint = code === "constraint_violation";
+    this.plain =
+      options?.plain ?? (isConstraint ? plainConstraint(this.constraint?.kind) : message);
   }
 
   get status(): number {
