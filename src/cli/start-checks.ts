@@ -49,8 +49,13 @@ export function exposureWarnings(loaded: LoadedConfiguration) {
   return warnings;
 }
 
-/** A file or directory that a start writes. Missing directories are created with their parents. */
-type Written = { readonly file: string; readonly isDirectory: boolean };
+/** A file or directory that a start writes. */
+interface Written {
+  readonly file: string;
+  readonly isDirectory: boolean;
+  /** True if missing directories above it are created too. */
+  readonly makesParents: boolean;
+}
 
 function writtenByStart(loaded: LoadedConfiguration): Written[] {
   const { configuration, serviceDirectory } = loaded;
@@ -61,17 +66,22 @@ function writtenByStart(loaded: LoadedConfiguration): Written[] {
   const directory = path.dirname(accessFile);
   // A service directory that has to be created is already in the list.
   const isChecked = directory !== serviceDirectory || existsSync(directory);
+  const data = findDataDirectory(loaded);
   const directories = [
     serviceDirectory,
     isOwn && !existsSync(keys) && keys,
-    findDataDirectory(loaded),
+    data,
     isOwn && hasEmbeddedServer(configuration) && stateDirectoryPath(serviceDirectory),
   ];
   const files = [audit.file, isOwn && isChecked && !existsSync(accessFile) && accessFile];
   const isText = (file: string | false | undefined) => typeof file === "string";
   return [
-    ...directories.filter(isText).map((file) => ({ file, isDirectory: true })),
-    ...files.filter(isText).map((file) => ({ file, isDirectory: false })),
+    ...directories.filter(isText).map((file) => ({
+      file,
+      isDirectory: true,
+      makesParents: file !== data || path.dirname(data) === serviceDirectory,
+    })),
+    ...files.filter(isText).map((file) => ({ file, isDirectory: false, makesParents: false })),
   ];
 }
 
@@ -82,16 +92,19 @@ const reasons: Readonly<Record<string, string>> = {
 };
 
 /** Explains why it cannot be written, as far as that can be checked without writing. */
-function writeProblem({ file, isDirectory }: Written): string | undefined {
+function writeProblem({ file, isDirectory, makesParents }: Written): string | undefined {
   let found = file;
   while (!existsSync(found) && found !== path.dirname(found)) found = path.dirname(found);
   const isThere = found === file;
   const mustBeDirectory = isDirectory || !isThere;
-  if (!isDirectory && !isThere && found !== path.dirname(file)) {
+  if (!makesParents && !isThere && found !== path.dirname(file)) {
     return `the directory ${path.dirname(file)} does not exist`;
   }
   if (statSync(found).isDirectory() !== mustBeDirectory) {
-    return mustBeDirectory ? `${found} is not a directory` : `${found} is a directory`;
+    if (!mustBeDirectory) return `${found} is a directory`;
+    const isFile = found.endsWith(".sqlite");
+    const hint = isFile ? `; its directory is the URL: sqlite:${path.dirname(found)}` : "";
+    return `${found} is not a directory${hint}`;
   }
   try {
     accessSync(found, mustBeDirectory ? constants.W_OK | constants.X_OK : constants.W_OK);

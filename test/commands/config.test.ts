@@ -157,6 +157,16 @@ t.test("config check reports every path that a start cannot write", async (t) =>
   ];
   t.strictSame([code, stderr], [1, lines.map((line) => `gatehouse: ${line}\n`).join("")]);
   t.notOk(existsSync(inTheWay("gone")), "nothing is created");
+  const shop = inTheWay("shop.sqlite");
+  writeFileSync(shop, "");
+  for (const [url, reason] of [
+    [`${home}/no/such`, `the directory ${home}/no does not exist`],
+    [shop, `${shop} is not a directory; its directory is the URL: sqlite:${home}`],
+  ]) {
+    writeFileSync(inTheWay("gateway.toml"), `[upstream]\nurl = "sqlite:${url}"\n`);
+    const refused = await gatehouse.run("config check");
+    t.match(refused, { code: 1, stderr: `gatehouse: cannot write ${url}: ${reason}\n` });
+  }
 });
 
 t.test("config check names wrong keys of the configuration with their lines", async (t) => {
