@@ -55,6 +55,16 @@ t.test("a plan without changes writes nothing", async (t) => {
   t.equal((await stat(file)).mtimeMs, 1000);
 });
 
+t.test("a damaged lock file refuses the change, and is named", async (t) => {
+  const file = accessFile(t, text);
+  const lock = path.join(path.dirname(file), `.${path.basename(file)}.lock`);
+  await writeFile(lock, "this is not an empty database\n".repeat(50));
+  const refused = await refusedBy(changeAccessFile(file, giving("ReadOnly")));
+  t.match(refused, { code: "access_file_read_only", detail: `the lock file ${lock}` });
+  await rm(lock);
+  await changeAccessFile(file, giving("ReadOnly"));
+});
+
 t.test("a refused plan writes nothing and releases the lock", async (t) => {
   const file = accessFile(t, text);
   const refuse: Plan = () => {

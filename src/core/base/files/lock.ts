@@ -15,12 +15,6 @@ const WAIT_MS = 10_000;
 const RETRY_MS = 10;
 /** SQLite's result code if another connection has locked the file. */
 export const SQLITE_BUSY = 5;
-/** SQLite's result codes for a read-only file and for a full disk. */
-const SQLITE_READONLY = 8;
-const SQLITE_IOERR = 10;
-const SQLITE_FULL = 13;
-const SQLITE_CANTOPEN = 14;
-const sqliteRefusals = new Set([SQLITE_READONLY, SQLITE_IOERR, SQLITE_FULL, SQLITE_CANTOPEN]);
 const systemRefusals = new Set(["EROFS", "EACCES", "EPERM", "ENOSPC", "EDQUOT", "EIO"]);
 
 export function resultCode(error: unknown): number | undefined {
@@ -34,7 +28,7 @@ function isRefusedBySystem(error: unknown): boolean {
 
 export class LockRefusedError extends Error {
   constructor(file: string, cause: unknown) {
-    super(`cannot create a lock file next to ${file}`, { cause });
+    super(`cannot create or use the lock file ${lockFilePath(file)}`, { cause });
     this.name = "LockRefusedError";
   }
 }
@@ -67,8 +61,8 @@ function tryToLock(lock: string, file: string, mayBeFull: boolean): DatabaseSync
     database?.close();
     const code = resultCode(error);
     if (code === SQLITE_BUSY) return undefined;
-    const isRefused = code !== undefined && sqliteRefusals.has(code);
-    if (isRefused || isRefusedBySystem(error)) throw new LockRefusedError(file, error);
+    // SQLite reports a read-only directory, a full disk, and a file that is no database.
+    if (code !== undefined || isRefusedBySystem(error)) throw new LockRefusedError(file, error);
     throw error;
   }
 }
