@@ -131,13 +131,21 @@ const codeOf = ({ status, body }: Answer) => (status < 300 ? "ok" : `${status} $
 
 // Decisions that precede the reading of the request by a preset.
 for (const preset of sampled(presets)) {
+  const staff = await TestIssuer.start(t);
+  const opened = await open(t, preset, ({ place }) => ({
+    config: staff.section('groups_claim = "groups"'),
+    auth: 'accept = ["bearer", "basic", "apikey", "header:x-chroma-token"]',
+    grants: ["root * Owner", "rita elsewhere ReadOnly", "wim elsewhere ReadOnly"],
+    more:
+      '\n[[groups]]\nname = "analysts"\nmembers = ["rita"]\n' +
+      entry('group = "analysts"', place, "ReadOnly") +
+      entry('group = "staff:readers"', place, "ReadOnly") +
+      entry('group = "staff:writers"', place, "ReadWrite") +
+      entry('username = "wim"', place, "ReadOnly"),
+  }));
+
   t.test(`${preset}: a right of a group ends within a second of leaving it`, async (t) => {
-    const group = '\n[[groups]]\nname = "analysts"\nmembers = ["rita"]\n';
-    const { gateway, login, read, write, elsewhere, place } = await open(
-      t,
-      preset,
-      ({ place }) => ({ more: group + entry('group = "analysts"', place, "ReadOnly") }),
-    );
+    const { gateway, login, read, write, elsewhere, place } = opened;
     const headers = bearer(await login("rita"));
     const answer = await ask(gateway, read, headers);
     t.equal(codeOf(answer), "ok", answer.text);
@@ -152,14 +160,7 @@ for (const preset of sampled(presets)) {
   });
 
   t.test(`${preset}: a user of an identity provider has the rights of its groups`, async (t) => {
-    const staff = await TestIssuer.start(t);
-    const config = staff.section('groups_claim = "groups"');
-    const { gateway, stub, read, write, elsewhere } = await open(t, preset, ({ place }) => ({
-      config,
-      more:
-        entry('group = "staff:readers"', place, "ReadOnly") +
-        entry('group = "staff:writers"', place, "ReadWrite"),
-    }));
+    const { gateway, stub, read, write, elsewhere } = opened;
     const sign = async (...groups: string[]) =>
       bearer(await staff.sign("gatehouse", { claims: { groups } }));
     const reader = await sign("readers");
@@ -175,11 +176,8 @@ for (const preset of sampled(presets)) {
   });
 
   t.test(`${preset}: an issued token opens it in every header until it is revoked`, async (t) => {
-    const { gateway, stub, read, write } = await open(t, preset, ({ place }) => ({
-      more: entry('username = "rita"', place, "ReadOnly"),
-      auth: 'accept = ["bearer", "basic", "apikey", "header:x-chroma-token"]',
-    }));
-    const flags = ["token", "issue", "rita", "--opaque", "--name", "nightly"];
+    const { gateway, stub, read, write } = opened;
+    const flags = ["token", "issue", "wim", "--opaque", "--name", "nightly"];
     const token = (await runWarm(gateway.home, flags)).stdout.trim();
     t.match(token, /^gh_/);
     const forms = [
@@ -191,10 +189,10 @@ for (const preset of sampled(presets)) {
     for (const headers of forms) {
       const answer = await ask(gateway, read, headers);
       t.equal(codeOf(answer), "ok", answer.text);
-      t.match(await auditOf(gateway, answer), { user: "rita", decision: "allow" });
+      t.match(await auditOf(gateway, answer), { user: "wim", decision: "allow" });
       t.equal(codeOf(await ask(gateway, write, headers)), "403 role_insufficient");
     }
-    const password = await ask(gateway, read, basic("rita", "rita password"));
+    const password = await ask(gateway, read, basic("wim", "wim password"));
     t.equal(codeOf(password), "ok", "a password opens it too");
     const up = JSON.stringify(taken(stub).map(({ url, headers }) => [url, headers]));
     t.notMatch(up, token.slice(3));
