@@ -101,57 +101,6 @@ t.test("an unreachable issuer is answered with 503 until it is back", async (t) 
   t.equal((await send(gateway, list, token)).status, 200, "keys are remembered");
 });
 
-t.test("external users without a record can be listed and disabled", async (t) => {
-  const issuer = await TestIssuer.start(t);
-  const gateway = await open(t, { staff: issuer.url });
-  const codeOf = async (token: string) => refusalOf(await send(gateway, list, token));
-  const root = await tokenOf(gateway, "root");
-  const patch = (name: string, disabled: boolean) =>
-    gateway.send("PATCH", `/api/users/${name}`, { disabled }, root);
-  const view = { username: "staff:alice", email: null, disabled: false, external: true };
-  const access = [{ database: "main", role: "ReadWrite" }];
-  const listed = async () => (await gateway.send("GET", "/api/users", undefined, root)).body.users;
-  t.match(await listed(), [
-    { username: "root", external: undefined },
-    { ...view, access },
-  ]);
-  t.match(JSON.parse(await run(gateway, "user list --json")), [{}, { ...view, access }]);
-
-  const token = await issuer.sign(resource);
-  t.equal(await codeOf(token), undefined);
-  t.equal((await patch("staff:alice", false)).status, 200, "it is enabled already");
-  t.notMatch(textOf(gateway), '[[users]]\nusername = "staff:alice"');
-  t.match((await patch("staff:alice", true)).body.user, { ...view, disabled: true, access });
-  t.equal(await codeOf(token), "token_revoked");
-  t.equal((await patch("staff:alice", false)).status, 200);
-  t.equal(await codeOf(token), "token_revoked", "permanently");
-  const iat = Math.floor(Date.now() / 1000) + 3;
-  t.equal(await codeOf(await issuer.sign(resource, { claims: { iat } })), undefined, "a new one");
-  t.match(await listed(), [{}, { ...view, access }], "with a record now, and once");
-
-  await run(gateway, "user disable staff:bob");
-  await run(gateway, "user set staff:carl --attribute tenant=acme");
-  const users = JSON.parse(await run(gateway, "user list --json"));
-  t.match(users.at(-2), { username: "staff:bob", disabled: true, external: true });
-  t.match(users.at(-1), { username: "staff:carl", attributes: { tenant: "acme" } });
-  for (const name of ["stuff:bob", "bob"]) {
-    t.equal((await patch(name, true)).body.code, "user_not_found", `${name} is unknown`);
-    const { code, stderr } = await runWarm(gateway.home, ["user", "disable", name]);
-    t.match({ code, stderr }, { code: 1, stderr: `User not found: ${name}` });
-  }
-
-  const content = { new_password: "a new password" };
-  const password = await gateway.send("PUT", "/api/users/staff:bob/password", content, root);
-  t.match(password, { status: 400, body: { code: "external_user" } });
-  const reason = "The identity provider manages this user's password";
-  for (const words of ["password staff:bob", "password staff:nobody"]) {
-    const { code, stderr } = await runWarm(gateway.home, ["user", ...words.split(" ")]);
-    t.match({ code, stderr }, { code: 1, stderr: reason }, "nothing is asked for");
-  }
-  const added = await runWarm(gateway.home, ["user", "add", "staff:eve"]);
-  t.match(added, { code: 1, stderr: "add this user with --no-password" });
-});
-
 t.test("token revoke accepts every id of an external token that the audit shows", async (t) => {
   const upper = "0B9C3BD1-8F3F-4A57-9A3C-5F3D3A1C7A43";
   for (const jti of [undefined, "urn:x/7", upper, upper.toLowerCase(), "x".repeat(300)]) {
@@ -221,4 +170,53 @@ t.test("a token of a certified authorization server is accepted at /mcp", async 
   t.equal(refusalOf(await callTool(gateway, "select", select, token)), undefined);
   const resources = await send(gateway, statelessCall("resources/list"), token);
   t.equal(refusalOf(resources), "insufficient_scope");
+});
+
+t.test("external users without a record can be listed and disabled", async (t) => {
+  const codeOf = async (token: string) => refusalOf(await send(gateway, list, token));
+  const root = await tokenOf(gateway, "root");
+  const patch = (name: string, disabled: boolean) =>
+    gateway.send("PATCH", `/api/users/${name}`, { disabled }, root);
+  const view = { username: "staff:alice", email: null, disabled: false, external: true };
+  const access = [{ database: "main", role: "ReadWrite" }];
+  const listed = async () => (await gateway.send("GET", "/api/users", undefined, root)).body.users;
+  t.match(await listed(), [
+    { username: "root", external: undefined },
+    { ...view, access },
+  ]);
+  t.match(JSON.parse(await run(gateway, "user list --json")), [{}, { ...view, access }]);
+
+  const token = await issuer.sign(resource);
+  t.equal(await codeOf(token), undefined);
+  t.equal((await patch("staff:alice", false)).status, 200, "it is enabled already");
+  t.notMatch(textOf(gateway), '[[users]]\nusername = "staff:alice"');
+  t.match((await patch("staff:alice", true)).body.user, { ...view, disabled: true, access });
+  t.equal(await codeOf(token), "token_revoked");
+  t.equal((await patch("staff:alice", false)).status, 200);
+  t.equal(await codeOf(token), "token_revoked", "permanently");
+  const iat = Math.floor(Date.now() / 1000) + 3;
+  t.equal(await codeOf(await issuer.sign(resource, { claims: { iat } })), undefined, "a new one");
+  t.match(await listed(), [{}, { ...view, access }], "with a record now, and once");
+
+  await run(gateway, "user disable staff:bob");
+  await run(gateway, "user set staff:carl --attribute tenant=acme");
+  const users = JSON.parse(await run(gateway, "user list --json"));
+  t.match(users.at(-2), { username: "staff:bob", disabled: true, external: true });
+  t.match(users.at(-1), { username: "staff:carl", attributes: { tenant: "acme" } });
+  for (const name of ["stuff:bob", "bob"]) {
+    t.equal((await patch(name, true)).body.code, "user_not_found", `${name} is unknown`);
+    const { code, stderr } = await runWarm(gateway.home, ["user", "disable", name]);
+    t.match({ code, stderr }, { code: 1, stderr: `User not found: ${name}` });
+  }
+
+  const content = { new_password: "a new password" };
+  const password = await gateway.send("PUT", "/api/users/staff:bob/password", content, root);
+  t.match(password, { status: 400, body: { code: "external_user" } });
+  const reason = "The identity provider manages this user's password";
+  for (const words of ["password staff:bob", "password staff:nobody"]) {
+    const { code, stderr } = await runWarm(gateway.home, ["user", ...words.split(" ")]);
+    t.match({ code, stderr }, { code: 1, stderr: reason }, "nothing is asked for");
+  }
+  const added = await runWarm(gateway.home, ["user", "add", "staff:eve"]);
+  t.match(added, { code: 1, stderr: "add this user with --no-password" });
 });
