@@ -35,13 +35,7 @@ const configuration = `
 [mcp]
 private_client_hosts = ["${host.host}"]
 
-[[issuers]]
-issuer = "${issuer.url}"
-prefix = "staff"
-opens = ["query"]
-audience = "gatehouse"
-groups_claim = "groups"
-`;
+${issuer.section('groups_claim = "groups"')}`;
 const gateway = await startGateway(t, { ...options, config: `${configuration}id_jag = true\n` });
 const root = await tokenOf(gateway, "root");
 await gateway.query({ CreateDatabase: { database: "main" } }, root);
