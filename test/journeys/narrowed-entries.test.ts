@@ -137,7 +137,11 @@ t.test("an entry that would be invalid in the file is refused with the reasons",
   const bad: [fields: object, code: string, message: RegExp][] = [
     [{ role: "Reader" }, "invalid_role", /Owner, DbAdmin, ReadWrite, ReadOnly or None/],
     [{ columns: ["id"] }, "invalid_body", /role is missing/],
-    [{ role: "ReadOnly", tables: ["t"] }, "invalid_body", /unknown field "tables"/],
+    [
+      { role: "ReadOnly", tables: ["t"] },
+      "invalid_body",
+      /unknown field "tables"; allowed: role, columns, /,
+    ],
     [{ role: "ReadOnly", max_row: 1 }, "invalid_body", /unknown field "max_row"/],
     [
       { role: "Owner", columns: ["id"] },

@@ -1,12 +1,12 @@
 import type { IncomingMessage } from "node:http";
 import type { Duplex } from "node:stream";
 import { parse } from "content-type";
-import type * as z from "zod";
+import * as z from "zod";
 import { issueCode } from "../administration/actions.ts";
 import { Sums } from "../base/fair-queue.ts";
 import { Refusal } from "../base/refusal.ts";
 import { keepDigits } from "../json/exact.ts";
-import { JsonFault } from "../json/fault.ts";
+import { JsonFault, quoteName } from "../json/fault.ts";
 import { requireOneReading } from "../json/one-reading.ts";
 import { freeMemory } from "../upstream/http1/connection.ts";
 import { type Exchange, fairnessKey, hasBody } from "./exchange.ts";
@@ -156,10 +156,13 @@ export function readBody(exchange: Exchange, limit: number, budget: BodyBudget):
   return promise;
 }
 
-function describe(issues: readonly z.core.$ZodIssue[]): string {
+function describe(issues: readonly z.core.$ZodIssue[], shape: z.ZodType): string {
   const unknown = issues.find((issue) => issue.code === "unrecognized_keys");
-  if (unknown !== undefined)
-    return `unknown field ${unknown.keys.map((key) => JSON.stringify(key)).join(", ")}`;
+  if (unknown !== undefined) {
+    const isOfBody = unknown.path.length === 0 && shape instanceof z.ZodObject;
+    const hint = isOfBody ? `; allowed: ${Object.keys(shape.shape).join(", ")}` : "";
+    return `unknown field ${unknown.keys.map(quoteName).join(", ")}${hint}`;
+  }
   const [issue] = issues;
   if (issue === undefined) return "not as expected";
   const field = issue.path.join(".");
@@ -185,7 +188,9 @@ export function parseBody<Shape extends z.ZodType>(body: Buffer, shape: Shape): 
   // A field of the wrong type is named before any whose text does not fit.
   if (refused[0] !== undefined && !refused.includes(undefined)) throw new Refusal(refused[0]);
   const others = issues.filter((_, at) => refused[at] === undefined);
-  throw new Refusal("invalid_body", { message: `Invalid request body: ${describe(others)}` });
+  throw new Refusal("invalid_body", {
+    message: `Invalid request body: ${describe(others, shape)}`,
+  });
 }
 
 /** The rest of a body is read up to this limit, so that the sender gets to see the response. */
