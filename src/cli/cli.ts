@@ -29,7 +29,9 @@ const named = commands.get(name);
 const loaded = named ? [named(subcommand)] : [...commands.values()].map((load) => load());
 
 const program = withHouseStyle(new Command("gatehouse"))
-  .description("Authentication and authorization gateway for databases that speak JSON over HTTP")
+  .description(
+    "Authentication and authorization gateway for PostgreSQL, MySQL, SQLite, and databases that speak JSON over HTTP",
+  )
   .version(version)
   .enablePositionalOptions();
 for (const command of await Promise.all(loaded)) program.addCommand(command);
