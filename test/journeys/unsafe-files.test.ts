@@ -9,6 +9,7 @@ import {
   rmSync,
   statSync,
   symlinkSync,
+  writeFileSync,
 } from "node:fs";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
@@ -96,11 +97,14 @@ t.test("a file that could not be read for a moment is in force soon after", asyn
   limitFiles("5");
   await gateway.edit((text) => text.replace('username = "rita"\n', "$&disabled = true\n"));
   await runCommand(gateway.home, ["token", "revoke", "--user", "admin"]);
+  const configuration = path.join(gateway.home, "gateway.toml");
+  const route = '[[routes]]\npath = "/new"\naccess = "public"\n';
+  writeFileSync(configuration, `${readFileSync(configuration, "utf8")}${route}`);
   const refused = (text: string) =>
     gateway.service.logged(
       ({ reason, msg }) => `${reason} ${msg}`.includes("EMFILE") && String(msg).includes(text),
     );
-  await Promise.all([refused("access file"), refused("revocations")]);
+  await Promise.all(["access file", "revocations", "configuration"].map(refused));
   await delay(1700);
   const failures = gateway.service.log.filter(({ msg }) =>
     String(msg).startsWith("access file refused"),
@@ -109,6 +113,9 @@ t.test("a file that could not be read for a moment is in force soon after", asyn
   limitFiles(before);
   await eventually("the edit is in force", async () => {
     return (await gateway.get("/api/me", token)).status === 401;
+  });
+  await eventually("the route is there", async () => {
+    return (await gateway.request("/new")).status === 502;
   });
   await eventually("all files are fresh", async () => {
     const { access_file: access, revocations } = (await gateway.request("/readyz")).body;

@@ -167,7 +167,8 @@ function unlessMissing<T>(read: () => T, file: string): T | undefined {
     if (error instanceof ConfigurationError) throw error;
     const code = error instanceof Error && "code" in error ? error.code : undefined;
     if (code === "ENOENT" || code === "ENOTDIR") return undefined;
-    throw new ConfigurationError([{ source: file, reason: `cannot be read (${code})` }]);
+    const reason = `cannot be read (${code})`;
+    throw new ConfigurationError([{ source: file, reason }], { cause: error });
   }
 }
 

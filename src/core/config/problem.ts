@@ -9,8 +9,8 @@ export interface Problem {
 export class ConfigurationError extends Error {
   readonly problems: readonly Problem[];
 
-  constructor(problems: readonly Problem[]) {
-    super(problems.map(renderProblem).join("\n"));
+  constructor(problems: readonly Problem[], options?: ErrorOptions) {
+    super(problems.map(renderProblem).join("\n"), options);
     this.name = "ConfigurationError";
     this.problems = problems;
   }

@@ -129,10 +129,12 @@ export function openLiveConfiguration(
     } catch (error) {
       if (!(error instanceof ConfigurationError)) throw error;
       isRefused = true;
-      hooks.onReload({ kind: "refused", problems: error.problems });
+      const isKnown = following.retryAfter(error);
+      if (!isKnown) hooks.onReload({ kind: "refused", problems: error.problems });
     }
   }
 
   const watched = loaded.file === undefined ? new Set(defaultFiles(options)) : [loaded.file];
-  return followFiles(watched, reloadNow);
+  const following = followFiles(watched, reloadNow);
+  return following;
 }

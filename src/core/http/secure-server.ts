@@ -20,8 +20,8 @@ interface ServerCertificate {
 }
 
 class CertificateError extends Error {
-  constructor(key: keyof CertificateFiles, file: string, reason: string) {
-    super(`server.tls.${key}: ${file}: ${reason}`);
+  constructor(key: keyof CertificateFiles, file: string, reason: string, cause?: unknown) {
+    super(`server.tls.${key}: ${file}: ${reason}`, { cause });
     this.name = "CertificateError";
   }
 }
@@ -63,7 +63,7 @@ export async function readCertificate(
 ): Promise<ServerCertificate> {
   const read = (which: keyof CertificateFiles, options: { checkRead: boolean }) =>
     readGuarded(files[which], options).catch((error: unknown) => {
-      throw new CertificateError(which, files[which], readFailure(error));
+      throw new CertificateError(which, files[which], readFailure(error), error);
     });
   const cert = await read("certificate", { checkRead: false });
   const key = await read("key", { checkRead });
@@ -133,17 +133,18 @@ export async function createSecureServer(
       announce(found);
     } catch (error) {
       failure = errorMessage(error);
+      if (following.retryAfter(error)) return;
       log.error({ reason: failure }, "TLS certificate refused: the last good one stays in force");
       onFailure?.();
     }
   }
 
   announce(first);
-  const { reload, close } = followFiles([files.certificate, files.key], load);
+  const following = followFiles([files.certificate, files.key], load);
   return {
     server,
-    reload,
-    close,
+    reload: following.reload,
+    close: following.close,
     get certificate(): ServerCertificate {
       return inForce;
     },

@@ -16,7 +16,8 @@ const passingCodes = new Set(["EMFILE", "ENFILE", "ENOMEM", "EIO", "ESTALE", "ET
 const RETRY_MS = 500;
 
 export function canPass(error: unknown): boolean {
-  return error instanceof Error && "code" in error && passingCodes.has(String(error.code));
+  if (!(error instanceof Error)) return false;
+  return ("code" in error && passingCodes.has(String(error.code))) || canPass(error.cause);
 }
 
 /** Identifies a state of the file; undefined if there is no file. */
