@@ -1,5 +1,6 @@
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
+import { DatabaseSync } from "node:sqlite";
 import { setTimeout as delay } from "node:timers/promises";
 import t, { type Test } from "tap";
 import { startMysql } from "../engine/mysql/server.ts";
@@ -136,6 +137,17 @@ async function live(t: Test, upstream: string, secret: string, config = ""): Pro
   await gateway.service.stop("SIGKILL");
   t.notMatch(gateway.service.output, secret);
 }
+
+t.test("a file that another program has locked is busy, at each entry point", async (t) => {
+  const { gateway, token } = await scene(t);
+  const other = new DatabaseSync(path.join(gateway.home, "data/main.sqlite"));
+  other.exec("begin exclusive");
+  const answers = [gateway.query(select, token), gateway.get("/schema/main", token)];
+  const busy = { status: 503, body: { code: "busy" } };
+  for (const answer of await Promise.all(answers)) t.match(answer, busy);
+  other.close();
+  t.match(await gateway.get("/schema/main", token), { status: 200 });
+});
 
 t.test("a URL of PostgreSQL is all that the gateway needs", async (t) => {
   const server = await sharedServer();

@@ -38,6 +38,7 @@ const tables = z.object({
 export const tableList = z.object({ data: tables });
 export const tableDescription = z.object({ data: table });
 const unavailable = z.object({ code: z.literal("database_unavailable") });
+const busy = z.object({ code: z.literal("busy") });
 
 type TableList = Readonly<z.output<typeof tables>>;
 
@@ -94,7 +95,10 @@ function read<Schema extends z.ZodType>(
   // 409: the database cannot describe it, such as a view of a table that is gone.
   if ([400, 404, 409].includes(status)) throw new Refusal("schema_not_found");
   const detail = `schema: status ${status}`;
-  if (status >= 500) throw new Refusal("upstream_unreachable", { detail });
+  if (status >= 500) {
+    const isBusy = busy.safeParse(parse(body)).success;
+    throw new Refusal(isBusy ? "busy" : "upstream_unreachable", { detail });
+  }
   const parsed = schema.safeParse(parse(body));
   if (!parsed.success) throw new Refusal("upstream_broken", { detail });
   return parsed.data;
