@@ -171,7 +171,7 @@ async function listAccess(options: ListOptions): Promise<void> {
 }
 
 const help = `
-grant <username> <place> --force  grant a role, replacing the user's entry for the same place
+grant <username> <place> --force  grant a role, replacing the user's entry for the same place; repeat limits that it has
   <role>        the role on this place
   --group <group>  instead of <username>: a local group, or <prefix>:<group> of an issuer
   --columns <names>  only these columns, such as id,status
