@@ -27,7 +27,7 @@ import {
 } from "../../src/core/base/files/guarded.ts";
 import { createOnce, takeLock, withLock } from "../../src/core/base/files/lock.ts";
 import { openWalDatabase } from "../../src/core/base/files/wal-database.ts";
-import { watchFile } from "../../src/core/base/files/watch.ts";
+import { followFiles, watchFile } from "../../src/core/base/files/watch.ts";
 import { temporaryDirectory } from "../config/support.ts";
 import { eventually, PATIENCE_MS } from "../kit/eventually.ts";
 import { nodeCommand } from "../kit/node.ts";
@@ -474,4 +474,34 @@ t.test("after the watch is closed there are no notifications, not even pending o
   await writeFile(file, "33");
   await delay(QUIET_MS);
   t.equal(watch.count(), reported);
+});
+
+t.test("a read that failed for a moment is repeated, and each outage is news once", async (t) => {
+  const error = Object.assign(new Error("too many open files"), { code: "EMFILE" });
+  const known: boolean[] = [];
+  let isFailing = true;
+  let isHeld: Promise<unknown> = Promise.resolve();
+  const followed = followFiles([await fileWith(t, "1"), fileIn(t)], async () => {
+    await isHeld;
+    if (isFailing) known.push(followed.retryAfter(error));
+  });
+  t.teardown(() => followed.close());
+  await followed.reload();
+  await eventually("it is read again and again", () => known.length > 3);
+  t.strictSame(new Set(known.slice(1)), new Set([true]));
+  isFailing = false;
+  await delay(QUIET_MS);
+  isFailing = true;
+  await followed.reload();
+  t.equal(known.at(-1), false, "the next outage");
+
+  const release = Promise.withResolvers();
+  isHeld = release.promise;
+  const reading = followed.reload();
+  const closing = followed.close();
+  release.resolve(undefined);
+  await Promise.all([reading, closing]);
+  const { length } = known;
+  await delay(QUIET_MS);
+  t.equal(known.length, length, "no read after the close");
 });

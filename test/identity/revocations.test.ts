@@ -8,7 +8,11 @@ import {
   statSync,
   writeFileSync,
 } from "node:fs";
+import promises from "node:fs/promises";
+import { syncBuiltinESMExports } from "node:module";
 import path from "node:path";
+import { mock } from "node:test";
+import { setTimeout as delay } from "node:timers/promises";
 import t from "tap";
 import { epochSeconds } from "../../src/core/base/clock.ts";
 import {
@@ -205,6 +209,7 @@ t.test("revocations that cannot be written back stay in force", async (t) => {
   t.equal(readFileSync(file, "utf8").trimEnd().split("\n").length, 2);
 });
 
+const { open: original } = promises;
 const later = Math.floor(Date.now() / 1000) + 3600;
 
 t.test("all lines of a long file stay in force as the file changes", async (t) => {
@@ -251,6 +256,18 @@ t.test("all lines of a long file stay in force as the file changes", async (t) =
     t.equal(live.stale, false);
     t.equal(readFileSync(file, "utf8").trimEnd().split("\n").length, 20_001, "it is written back");
   }
+
+  const open = mock.method(promises, "open", async (...args: Parameters<typeof promises.open>) => {
+    if (args[1] !== "wx") return original(...args);
+    throw Object.assign(new Error("too many open files"), { code: "EMFILE" });
+  });
+  syncBuiltinESMExports();
+  writeFileSync(file, lines.slice(0, 15_000).join("\n"));
+  await delay(2500);
+  open.mock.restore();
+  syncBuiltinESMExports();
+  t.strictSame(lost, [5001], "a loss that is known is not reported with each attempt");
+  await eventually("it is written back", () => !live.stale);
 });
 
 t.test("a revocation beside 60,000 others does not stall the event loop", async (t) => {

@@ -102,7 +102,7 @@ export async function openAccessFile(
   }
 
   // Watch before the first read, so that no change between the two is missed.
-  const watch = watchFile(file, () => void reload());
+  const watch = watchFile(file, () => reload());
   const opening = readAccessFile(file, options).then(accept);
   let reloading = opening.catch(() => undefined);
   try {

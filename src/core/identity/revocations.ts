@@ -291,10 +291,11 @@ export async function openRevocations(
   }
 
   async function reloadNow(): Promise<void> {
+    const known = lost.length;
     try {
       await readAndJoin();
       if (lost.length > 0) {
-        onLost(lost.length);
+        if (lost.length > known) onLost(lost.length);
         await addRevocations(file, checkRead, () => lost);
         await readAndJoin();
       }

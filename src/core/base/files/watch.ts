@@ -69,7 +69,7 @@ interface FileWatch {
  */
 export function watchFile(
   file: string,
-  onSettled: () => void,
+  onSettled: () => unknown,
   look: () => Fingerprint = () => fingerprint(file),
 ): FileWatch {
   let seen = look();
@@ -78,6 +78,7 @@ export function watchFile(
   let pause: NodeJS.Timeout | undefined;
   let retry: NodeJS.Timeout | undefined;
   let isRetrying = false;
+  let isClosed = false;
 
   function checkSettled(): void {
     if (changing === undefined) return;
@@ -107,6 +108,13 @@ export function watchFile(
     timer = setTimeout(checkSettled, SETTLE_MS);
   }
 
+  async function readAgain(): Promise<void> {
+    retry = undefined;
+    await onSettled();
+    // After a success, the next failure is news.
+    isRetrying = retry !== undefined;
+  }
+
   /**
    * In a directory that also has a log file, chokidar would read all entries again and again, so
    * events of other files pause the watch.
@@ -132,12 +140,14 @@ export function watchFile(
     },
     retryAfter(error) {
       const wasRetrying = isRetrying;
-      isRetrying = canPass(error);
+      // A read may fail while the watch is being closed.
+      isRetrying = canPass(error) && !isClosed;
       clearTimeout(retry);
-      if (isRetrying) retry = setTimeout(onSettled, RETRY_MS);
+      if (isRetrying) retry = setTimeout(readAgain, RETRY_MS);
       return isRetrying && wasRetrying;
     },
     async close() {
+      isClosed = true;
       clearInterval(poll);
       clearTimeout(retry);
       clearTimeout(timer);
@@ -154,7 +164,7 @@ export function watchFile(
 export function followFiles(files: Iterable<string>, load: () => Promise<void>) {
   const loads = new Turns();
   const reload = (): Promise<void> => loads.run(load);
-  const watches = Array.from(files, (file) => watchFile(file, () => void reload()));
+  const watches = Array.from(files, (file) => watchFile(file, reload));
   return {
     reload,
     note(): void {
