@@ -1,4 +1,5 @@
 /** Schemas and values of other programs. */
+import { existsSync, mkdirSync, renameSync, rmSync, symlinkSync } from "node:fs";
 import { DatabaseSync } from "node:sqlite";
 import { pino } from "pino";
 import t, { type Test } from "tap";
@@ -441,4 +442,36 @@ t.test("a SQLite file that another program has open keeps its write-ahead log", 
   const both = { Batch: [{ Select: notes }, selectAll("own")] };
   t.same((await ask(both)).body.data, [[{ body: "kept" }, { body: "added" }], []]);
   t.match(await ask({ DropDatabase: { database: "live" } }), { status: 200 });
+});
+
+t.test("a SQLite file that another program replaces or removes is not used further", async (t) => {
+  const { directory, ask } = await freshEngine(t);
+  const place = (name: string) => `${directory}/data/${name}.sqlite`;
+  const make = (name: string, body: string) => {
+    const other = new DatabaseSync(place(name));
+    other.exec(`create table notes (body text); insert into notes values ('${body}')`);
+    other.close();
+  };
+  const notes = { Select: { database: "live", from: "notes", columns: ["body"] } };
+  const addition = { Insert: { database: "live", table: "notes", values: [{ body: "added" }] } };
+  make("live", "first");
+  t.same((await ask(notes)).body.data, [{ body: "first" }]);
+  make("next", "second");
+  renameSync(place("next"), place("live"));
+  t.same((await ask(notes)).body.data, [{ body: "second" }]);
+  t.match(await ask(addition), { status: 200 });
+  rmSync(place("live"));
+  t.match(await ask(notes), refusal(404, "database_not_found"));
+  t.match(await ask(addition), refusal(404, "database_not_found"));
+  make("live", "third");
+  t.match(await ask(addition), { status: 200 });
+  t.same((await ask(notes)).body.data, [{ body: "third" }, { body: "added" }]);
+
+  mkdirSync(place("folder"));
+  symlinkSync(place("nowhere"), place("link"));
+  for (const database of ["folder", "link"]) {
+    const missing = { Select: { ...notes.Select, database } };
+    t.match(await ask(missing), refusal(404, "database_not_found"), database);
+  }
+  t.notOk(existsSync(place("nowhere")));
 });

@@ -14,25 +14,33 @@ export class Databases {
   /** True if a gateway uses the files, so that nothing may be written to them. */
   readonly isGuest: boolean;
   readonly #files: DatabaseFiles;
-  readonly #open = new Map<string, DatabaseSync>();
+  readonly #open = new Map<string, { connection: DatabaseSync; file: string | undefined }>();
 
   constructor(directory: string, isGuest = false) {
     this.isGuest = isGuest;
     this.#files = new DatabaseFiles(directory);
   }
 
+  /** Closes a file that another program has replaced or removed. */
   requireExisting(name: string): void {
-    if (!this.#open.has(name)) this.#files.requireExisting(name);
+    const open = this.#open.get(name);
+    if (open !== undefined && open.file === this.#files.fileAt(name)) return;
+    this.forget(name);
+    this.#files.requireExisting(name);
   }
 
   /** Returns a new session, of a connection that stays open. */
   open(name: string): SqliteSession {
     this.requireExisting(name);
-    const open = (path: string) => openConnection(path, this.isGuest);
-    const connection = this.#open.get(name) ?? this.#opening(name, open);
-    this.#open.set(name, connection);
+    const open = (path: string) => ({
+      // Before it is opened, so that a file that comes in between is opened by the next query.
+      file: this.#files.fileAt(name),
+      connection: openConnection(path, this.isGuest),
+    });
+    const opened = this.#open.get(name) ?? this.#opening(name, open);
+    this.#open.set(name, opened);
     // A guest changes the schema and rolls back, after which another version has the same number.
-    return new SqliteSession(connection, new Map([[name, mainSchema]]), !this.isGuest);
+    return new SqliteSession(opened.connection, new Map([[name, mainSchema]]), !this.isGuest);
   }
 
   /**
@@ -85,7 +93,7 @@ export class Databases {
   }
 
   forget(name: string): void {
-    this.#open.get(name)?.close();
+    this.#open.get(name)?.connection.close();
     this.#open.delete(name);
   }
 

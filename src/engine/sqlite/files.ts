@@ -6,6 +6,7 @@ import {
   openSync,
   readdirSync,
   rmSync,
+  statSync,
 } from "node:fs";
 import { join, resolve } from "node:path";
 import { LockRefusedError, LockTimeoutError, takeLock } from "../../core/base/files/lock.ts";
@@ -42,8 +43,14 @@ export class DatabaseFiles {
     return join(this.directory, name + suffix);
   }
 
+  /** Tells files apart that have the same path one after the other. */
+  fileAt(name: string): string | undefined {
+    const stats = statSync(this.path(name), { throwIfNoEntry: false });
+    return stats?.isFile() ? `${stats.dev} ${stats.ino}` : undefined;
+  }
+
   requireExisting(name: string): void {
-    if (this.#found().includes(name)) return;
+    if (this.#found().includes(name) && this.fileAt(name) !== undefined) return;
     throw new EngineRefusal("database_not_found", `There is no database ${name}`);
   }
 
