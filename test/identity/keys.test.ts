@@ -1,6 +1,7 @@
 import { generateKeyPairSync, randomBytes } from "node:crypto";
 import { chmodSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import path from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
 import { createRemoteJWKSet, exportJWK, generateKeyPair, type JWK, jwtVerify } from "jose";
 import type { Test } from "tap";
 import t from "tap";
@@ -14,12 +15,14 @@ import {
   keyState,
   makeKey,
   noteMachineToken,
+  openLiveKeyRing,
   revokeKey,
   rotateKey,
   type StoredKey,
 } from "../../src/core/identity/key-store.ts";
 import { refusedBy, temporaryDirectory } from "../access/kit.ts";
 import { openGatewaySetup, select } from "../gateway/kit.ts";
+import { eventually } from "../kit/eventually.ts";
 import { type TestGateway, temporaryHome } from "../kit/gateway.ts";
 import { runCommand } from "../kit/process.ts";
 import { readKey, readKeys } from "./forge.ts";
@@ -227,6 +230,43 @@ t.test("a machine token of a key that was just retired or deleted is not issued"
     t.equal(refusal.code, "key_not_found");
   }
 });
+
+t.test(
+  "a revoked key verifies no longer soon after its directory could be read again",
+  async (t) => {
+    const { keys, old } = await oneKey(t);
+    await rotateKey(keys, "ES256", LIFETIME);
+    let isFailing = false;
+    const failures: unknown[] = [];
+    const reading = <Result>(read: () => Promise<Result>) => {
+      if (!isFailing) return read();
+      throw Object.assign(new Error("too many open files"), { code: "EMFILE" });
+    };
+    const live = await openLiveKeyRing(
+      {
+        ...keys,
+        read: async () => reading(() => keys.read()),
+        names: async () => reading(() => keys.names()),
+      },
+      {
+        algorithm: "ES256",
+        mayCreate: false,
+        onReplaced: () => {},
+        onReload: () => {},
+        onFailure: (error) => failures.push(error),
+      },
+    );
+    t.teardown(() => live.close());
+    isFailing = true;
+    await revokeKey(keys, "ES256", old.kid);
+    await eventually("the failure is reported", () => failures.length > 0);
+    await delay(1200);
+    t.equal(failures.length, 1, "and only once");
+    t.ok(live.ring.verifier(old.kid));
+    isFailing = false;
+    await eventually("it is gone", () => live.ring.verifier(old.kid) === undefined);
+  },
+);
 
 t.test("revoking an unknown key is refused", async (t) => {
   const { keys, old } = await oneKey(t);

@@ -1,6 +1,12 @@
-import { chmodSync, writeFileSync } from "node:fs";
+import fs, { chmodSync, writeFileSync } from "node:fs";
+import { syncBuiltinESMExports } from "node:module";
 import path from "node:path";
+import { mock } from "node:test";
+import { setTimeout as delay } from "node:timers/promises";
 import t, { type Test } from "tap";
+import { loadConfiguration } from "../../src/core/config/load.ts";
+import { createLog } from "../../src/core/observe/log.ts";
+import { openUpstreamCredential } from "../../src/core/upstream/credential.ts";
 import { ask } from "../kit/client.ts";
 import { eventually } from "../kit/eventually.ts";
 import {
@@ -138,6 +144,41 @@ t.test("it is read again when its file changes, and a bad file changes nothing",
   await eventually("the third value", async () => (await sent()) === "third");
   const log = JSON.stringify(gateway.service.log);
   t.notMatch(log, /second|third|two/, "the log has no value");
+});
+
+t.test("a file that could not be read for a moment is read again", async (t) => {
+  const home = temporaryHome(t);
+  const file = path.join(home, "token");
+  writeFileSync(file, "first\n", { mode: 0o600 });
+  const config = path.join(home, "credential.toml");
+  const keys = 'url = "http://127.0.0.1:1"\ncredential = { header = "X-Token", file = "token" }\n';
+  writeFileSync(config, `[upstream]\n${keys}`);
+  const load = () => loadConfiguration({ config, cwd: home, env: {} });
+  const lines: string[] = [];
+  const opened = new AsyncDisposableStack();
+  t.teardown(() => opened.disposeAsync());
+  const log = createLog({ write: (line) => void lines.push(line) });
+  const credential = openUpstreamCredential(load().configuration, log, opened);
+
+  const open = fs.openSync;
+  const failing = mock.method(fs, "openSync", (...args: Parameters<typeof open>) => {
+    if (args[0] !== file) return open(...args);
+    throw Object.assign(new Error("too many open files"), { code: "EMFILE" });
+  });
+  syncBuiltinESMExports();
+  t.teardown(() => {
+    failing.mock.restore();
+    syncBuiltinESMExports();
+  });
+  t.throws(load, { cause: { code: "EMFILE" } }, "so that a reload is repeated");
+  await putInPlace(file, "second\n");
+  await eventually("it is refused", () => lines.length > 0);
+  await delay(1200);
+  t.equal(lines.length, 1, "once");
+  t.equal(credential?.value, "first");
+  failing.mock.restore();
+  syncBuiltinESMExports();
+  await eventually("the second value", () => credential?.value === "second");
 });
 
 t.test("the header may also carry the client's token to the gateway", async (t) => {

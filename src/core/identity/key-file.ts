@@ -119,11 +119,6 @@ export function keyFilesIn(directory: string, options: { checkRead: boolean }): 
       });
     },
     propagated: () => delay(PROPAGATION_MS),
-    watch: (onChange) =>
-      watchFile(
-        directory,
-        () => void onChange(),
-        () => fingerprintOfAll(directory),
-      ),
+    watch: (onChange) => watchFile(directory, onChange, () => fingerprintOfAll(directory)),
   };
 }

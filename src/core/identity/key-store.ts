@@ -91,7 +91,11 @@ export interface KeyStore {
   change(plan: KeyPlan): Promise<void>;
   /** Resolves once every gateway on this store verifies with the latest changes. */
   propagated(): Promise<void>;
-  watch(onChange: () => Promise<void>): { close(): Promise<void> };
+  watch(onChange: () => Promise<void>): {
+    close(): Promise<void>;
+    /** As of a watched file (core/base/files/watch.ts). */
+    retryAfter?(error: unknown): boolean;
+  };
 }
 
 /** A running gateway may still sign with a retired key for this time. */
@@ -329,7 +333,7 @@ export async function openLiveKeyRing(
       onReload();
     } catch (error) {
       failure = errorMessage(error);
-      onFailure(error);
+      if (watch.retryAfter?.(error) !== true) onFailure(error);
       requireReachable(error);
       const names = await store.names().catch((error: unknown): string[] => {
         requireReachable(error);
@@ -340,7 +344,7 @@ export async function openLiveKeyRing(
     }
   }
 
-  const watch = store.watch(() => reloads.run(reload));
+  const watch: ReturnType<KeyStore["watch"]> = store.watch(() => reloads.run(reload));
   // Covers changes between the load and the start of the watch.
   await reloads.end();
   return {

@@ -45,6 +45,7 @@ export function openUpstreamCredential(
       value = readValue(configuration, file);
       log.info({ file }, "the credential for the upstream was read again");
     } catch (error) {
+      if (watch.retryAfter(error)) return;
       const reason = errorMessage(error);
       log.error({ file, reason }, "the credential was refused: the last good one stays in force");
     }
