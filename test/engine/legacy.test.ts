@@ -1,5 +1,5 @@
 /** Schemas and values of other programs. */
-import { existsSync, mkdirSync, renameSync, rmSync, symlinkSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, symlinkSync } from "node:fs";
 import { DatabaseSync } from "node:sqlite";
 import { pino } from "pino";
 import t, { type Test } from "tap";
@@ -474,4 +474,29 @@ t.test("a SQLite file that another program replaces or removes is not used furth
     t.match(await ask(missing), refusal(404, "database_not_found"), database);
   }
   t.notOk(existsSync(place("nowhere")));
+});
+
+t.test("reading a SQLite file of another program neither changes it nor waits", async (t) => {
+  const { directory, engine, ask } = await freshEngine(t);
+  const place = `${directory}/data/live.sqlite`;
+  const other = new DatabaseSync(place);
+  t.teardown(() => other.close());
+  other.exec("create table notes (body text); insert into notes values ('kept')");
+  const before = readFileSync(place);
+  const notes = { Select: { database: "live", from: "notes", columns: ["body"] } };
+  const tables = () => send(engine.address, { path: "/schema/live" });
+  other.exec("begin immediate");
+  t.same((await ask(notes)).body.data, [{ body: "kept" }]);
+  t.same((await tables()).body.data, { tables: ["notes"] });
+  other.exec("rollback");
+  t.ok(readFileSync(place).equals(before));
+
+  const drop = { DropTable: { database: "live", table: "notes" } };
+  t.match(await ask(drop), { status: 200 });
+  t.match(await ask(createTable("own", { on: "bool" }, "live")), { status: 200 });
+  t.match(await ask({ Insert: { database: "live", table: "own", values: [{ on: true }] } }), {
+    status: 200,
+  });
+  const own = { Select: { database: "live", from: "own", columns: ["on"] } };
+  t.same((await ask(own)).body.data, [{ on: true }]);
 });

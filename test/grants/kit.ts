@@ -116,10 +116,9 @@ const kinds: readonly Kind[] = [
       using database = sqliteOf(site);
       const made = database.prepare(
         `select type, name from sqlite_schema where type in ('table', 'view')
-          and name not glob 'sqlite_*' and name not glob '_gatehouse_*'`,
+          and name not glob 'sqlite_*'`,
       );
       for (const { type, name } of made.all()) database.exec(`drop ${type} "${name}"`);
-      database.exec("delete from _gatehouse_columns");
     },
   },
   {

@@ -5,7 +5,6 @@ import { defineFunctions } from "./compute.ts";
 import { toRefusal } from "./failures.ts";
 import { DatabaseFiles, defaultDatabase } from "./files.ts";
 import { rows, run, SqliteSession } from "./statements.ts";
-import { createColumnTable } from "./tables.ts";
 
 /** SQLite attaches at most 10 databases besides the first. */
 const SESSION_LIMIT = 11;
@@ -39,8 +38,7 @@ export class Databases {
     });
     const opened = this.#open.get(name) ?? this.#opening(name, open);
     this.#open.set(name, opened);
-    // A guest changes the schema and rolls back, after which another version has the same number.
-    return new SqliteSession(opened.connection, new Map([[name, mainSchema]]), !this.isGuest);
+    return new SqliteSession(opened.connection, new Map([[name, mainSchema]]), true);
   }
 
   /**
@@ -163,5 +161,4 @@ function prepareSchema(connection: DatabaseSync, schema: string, isGuest: boolea
   }
   if (isGuest) return;
   run(connection, sql`pragma ${sql.id(schema)}.synchronous = full`);
-  createColumnTable(connection, schema);
 }

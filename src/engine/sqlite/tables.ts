@@ -70,6 +70,9 @@ export function readTable(context: SqliteContext, name: string): SqliteTable {
 function readNewTable(context: SqliteContext, name: string): SqliteTable {
   requireClientTable(name);
   const { session, schema } = context;
+  const declared = hasColumnTable(context)
+    ? sql.id(schema, columnTableName)
+    : sql`(select null as "table", null as "column", null as "type")`;
   const found = rows(
     session.connection,
     sql`select info."name", info."type", declared."type", info."pk" > 0,
@@ -77,7 +80,7 @@ function readNewTable(context: SqliteContext, name: string): SqliteTable {
         entry."type" = 'view'
       from ${tablesSql(schema)}
       join pragma_table_xinfo(entry."name", ${schema}) as info
-      left join ${sql.id(schema, columnTableName)} as declared
+      left join ${declared} as declared
         on declared."table" = entry."name" and declared."column" = info."name"
       where entry."name" = ${name} and info."hidden" <> 1
       order by info."cid"`,
@@ -169,22 +172,14 @@ export function requireClientTable(name: string): void {
   throw new EngineRefusal("invalid_name", `Table names that begin with ${prefix} are reserved`);
 }
 
-/**
- * Stores the declared types of columns. STRICT tables know only storage classes, so a boolean would
- * become a number after a restart.
- */
-export function createColumnTable(connection: DatabaseSync, schema: string): void {
-  run(
-    connection,
-    sql`create table if not exists ${sql.id(schema, columnTableName)} (
-      "table" text not null,
-      "column" text not null,
-      "type" text not null,
-      primary key ("table", "column")
-    ) strict, without rowid`,
-  );
+function hasColumnTable(context: SqliteContext): boolean {
+  return findExisting(context, columnTableName) !== undefined;
 }
 
+/**
+ * Stores the declared types of columns. STRICT tables know only storage classes, so a boolean would
+ * become a number after a restart. Files without such tables are left as they are.
+ */
 export function storeColumnTypes(
   { session, schema }: SqliteContext,
   table: string,
@@ -192,14 +187,25 @@ export function storeColumnTypes(
 ): void {
   forgetTables(session);
   const columnTable = sql.id(schema, columnTableName);
+  run(
+    session.connection,
+    sql`create table if not exists ${columnTable} (
+      "table" text not null,
+      "column" text not null,
+      "type" text not null,
+      primary key ("table", "column")
+    ) strict, without rowid`,
+  );
   for (const { name, type } of columns) {
     const values = sql`${table}, ${name}, ${type}`;
     run(session.connection, sql`insert or replace into ${columnTable} values (${values})`);
   }
 }
 
-export function deleteColumnTypes({ session, schema }: SqliteContext, table: string): void {
+export function deleteColumnTypes(context: SqliteContext, table: string): void {
+  const { session, schema } = context;
   forgetTables(session);
+  if (!hasColumnTable(context)) return;
   const columnTable = sql.id(schema, columnTableName);
   run(session.connection, sql`delete from ${columnTable} where "table" = ${table}`);
 }

@@ -23,7 +23,6 @@ import {
   type WorkerCalls,
 } from "./protocol.ts";
 import type { SqliteSession } from "./statements.ts";
-import { createColumnTable } from "./tables.ts";
 
 const SPILL_REPORT_BYTES = 1024 * 1024;
 
@@ -157,13 +156,8 @@ async function transaction(
   work: () => Promise<void>,
   end: "commit" | "rollback" = "commit",
 ): Promise<void> {
-  const { connection, schemas } = session;
-  if (databases.isGuest) {
-    return readTransaction(session, () => {
-      for (const schema of schemas.values()) createColumnTable(connection, schema);
-      return work();
-    });
-  }
+  const { connection } = session;
+  if (databases.isGuest) return readTransaction(session, work);
   // Takes the write lock at once, so that a busy file refuses before any work is done.
   connection.exec("begin immediate");
   try {
@@ -192,11 +186,8 @@ async function executeSelect(
 
 async function executeSchema({ database = "", table }: SchemaPath, spool: Spool): Promise<void> {
   const session = databases.open(database);
-  const describe = async (): Promise<void> => {
-    const data = await describeSchema(operationsIn(session), session, database, table);
-    spool.write(JSON.stringify({ status: "success", data }));
-  };
-  await (databases.isGuest ? transaction(session, describe) : describe());
+  const data = await describeSchema(operationsIn(session), session, database, table);
+  spool.write(JSON.stringify({ status: "success", data }));
 }
 
 function spillReporter(): (byteLength: number, rows: number) => void {
