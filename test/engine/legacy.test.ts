@@ -441,6 +441,11 @@ t.test("a SQLite file that another program has open keeps its write-ahead log", 
   t.match(await ask({ Batch: [addition, ofOwn] }), refused);
   const both = { Batch: [{ Select: notes }, selectAll("own")] };
   t.same((await ask(both)).body.data, [[{ body: "kept" }, { body: "added" }], []]);
+  const oneIsRead = [
+    [{ Select: notes }, ofOwn],
+    [selectAll("own"), addition],
+  ];
+  for (const Batch of oneIsRead) t.match(await ask({ Batch }), { status: 200 });
   t.match(await ask({ DropDatabase: { database: "live" } }), { status: 200 });
 });
 

@@ -44,9 +44,9 @@ export class Databases {
   /**
    * Opens one new connection to several databases, which commit together. The caller closes it.
    *
-   * @param onlyReads false if the databases are changed
+   * @param changed the databases that are changed
    */
-  openTogether(names: readonly string[], onlyReads: boolean): SqliteSession {
+  openTogether(names: readonly string[], changed: ReadonlySet<string>): SqliteSession {
     if (names.length > SESSION_LIMIT) {
       const problem = `A Batch can use at most ${SESSION_LIMIT} databases`;
       throw new EngineRefusal("too_many_databases", problem);
@@ -65,7 +65,7 @@ export class Databases {
         });
         schemas.set(name, schema);
       });
-      if (!onlyReads) requireAtomic(connection, schemas);
+      if (changed.size > 1) requireAtomic(connection, schemas, changed);
     } catch (error) {
       connection.close();
       throw error;
@@ -120,9 +120,13 @@ function hasWriteAheadLog(connection: DatabaseSync, schema: string): boolean {
  *
  * @throws EngineRefusal `not_supported`
  */
-function requireAtomic(connection: DatabaseSync, schemas: ReadonlyMap<string, string>): void {
+function requireAtomic(
+  connection: DatabaseSync,
+  schemas: ReadonlyMap<string, string>,
+  changed: ReadonlySet<string>,
+): void {
   for (const [name, schema] of schemas) {
-    if (!hasWriteAheadLog(connection, schema)) continue;
+    if (!changed.has(name) || !hasWriteAheadLog(connection, schema)) continue;
     const problem = `A Batch cannot change database ${name} together with another one, since its file has a write-ahead log`;
     throw new EngineRefusal("not_supported", problem);
   }

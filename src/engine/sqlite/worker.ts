@@ -127,10 +127,9 @@ async function inSession(
     }
   }
   const [first = ""] = names;
+  const changed = operations.flatMap((one) => (isReading(one) ? [] : one.fields.database));
   const session =
-    names.length > 1
-      ? databases.openTogether(names, operations.every(isReading))
-      : databases.open(first);
+    names.length > 1 ? databases.openTogether(names, new Set(changed)) : databases.open(first);
   try {
     await work(session);
   } finally {
