@@ -4,6 +4,7 @@ import { userInfo } from "node:os";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import t from "tap";
+import { recordCommand } from "../../src/core/http/change-records.ts";
 import { grant, user } from "../access/kit.ts";
 import { openGatewaySetup, select } from "../gateway/kit.ts";
 import { eventually } from "../kit/eventually.ts";
@@ -235,6 +236,13 @@ t.test("commands write no audit to their own output if the file is /dev/stdout",
     audited(gateway).some((line) => issued.test(line)),
   );
   t.match((await runWarm(home, ["audit"])).stderr, /the audit is written to the log/);
+
+  const notes = path.join(home, "notes");
+  for (const audit of ["/dev/stderr", "/proc/self/fd/2"]) {
+    const change = { change: "token revoked", user: audit, token: "t" } as const;
+    await recordCommand({ audit, notes }, { kind: "cli", name: "root" }, [change]);
+    t.match(readFileSync(notes, "utf8"), audit, "left for the gateway");
+  }
 });
 
 t.test("changes right before the shutdown and after it are audited", async (t) => {

@@ -139,7 +139,7 @@ export function changeNotesPath(serviceDirectory: string): string {
 /**
  * Records the changes of a command: in the audit file, or else in a note for the gateway.
  *
- * @param files.audit the audit file, if there is one
+ * @param files.audit the gateway's audit file, if there is one
  * @param versions.written the version of the access file that the command wrote, if it did
  * @param versions.inForce the version that it found, if it wrote none
  * @throws the error of the file system or of the lock
@@ -150,7 +150,8 @@ export async function recordCommand(
   changes: readonly AuditedChange[],
   { written, inForce }: { readonly written?: string; readonly inForce?: string } = {},
 ): Promise<void> {
-  if (audit !== undefined) {
+  // `/dev/stderr` and the like are another file in the gateway.
+  if (audit !== undefined && !/^\/(?:dev|proc)\//.test(audit)) {
     return appendChange(audit, changeFields(author, changes, written ?? inForce, isoTime()));
   }
   const version = written === undefined ? {} : { accessVersion: written };
