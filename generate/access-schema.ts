@@ -96,7 +96,7 @@ const properties: Properties = {
     tokens_valid_after: {
       type: "integer",
       minimum: 0,
-      maximum: Number.MAX_SAFE_INTEGER,
+      maximum: 99_999_999_999,
       description: "Epoch seconds; tokens issued at this time or earlier are refused.",
     },
     attributes: {

@@ -141,7 +141,8 @@ const explanations: Readonly<Record<string, string>> = {
     "The change would take away the last administrator by an own entry, or by a local group if no user has one ([rules](grants.md#the-last-administrator)).",
   access_file_read_only:
     'The file or its directory is read-only, the file is a mount point, or the disk is full. With `store.access = "file"`, always. Nothing was written.',
-  access_file_invalid: "The file on disk cannot be parsed. Nothing was written.",
+  access_file_invalid:
+    "The file on disk cannot be parsed, or others may read or write it. Nothing was written.",
   store_form_unknown:
     "Only with `[store]`: a replica of an older version is running. Nothing was changed.",
   version_conflict:
@@ -156,7 +157,8 @@ const explanations: Readonly<Record<string, string>> = {
     "The connection broke before any part of a response had been sent to the client, or the response was not valid HTTP. Examples are a 204 with a length and a 205 with a body. With a preset, also a 401: the server refuses `upstream.credential`. A change may have been carried out.",
   busy: "`server.max_buffered_bytes` are in use, or this user holds as much of them as remains for all others, or the access file is locked. `Retry-After` says when to try again.",
   login_busy: "The queue of password checks is full. `Retry-After` says when to try again.",
-  revocation_failed: "The revocations file or its directory is read-only, or the disk is full.",
+  revocation_failed:
+    "The revocations file or its directory is read-only, others may read or write the file, or the disk is full.",
   store_unreachable:
     "Only with `[store]`. Changes fail at once. Everything except `GET /healthz` fails when the replica has not reached the store for `store.max_staleness`. Nothing was changed.",
   store_uncertain: "Only with `[store]`: the connection broke while the change was committed.",

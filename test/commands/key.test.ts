@@ -118,7 +118,7 @@ t.test(
       "revocations",
     ];
     for (const name of names) {
-      writeFileSync(path.join(elsewhere, name), "");
+      writeFileSync(path.join(elsewhere, name), "", { mode: 0o600 });
       rmSync(path.join(gatehouse.home, name), { force: true });
       symlinkSync(path.join(elsewhere, name), path.join(gatehouse.home, name));
     }
