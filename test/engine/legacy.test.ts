@@ -1,5 +1,13 @@
 /** Schemas and values of other programs. */
-import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, symlinkSync } from "node:fs";
+import {
+  existsSync,
+  mkdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
 import { DatabaseSync } from "node:sqlite";
 import { pino } from "pino";
 import t, { type Test } from "tap";
@@ -504,4 +512,27 @@ t.test("reading a SQLite file of another program neither changes it nor waits", 
   });
   const own = { Select: { database: "live", from: "own", columns: ["on"] } };
   t.same((await ask(own)).body.data, [{ on: true }]);
+});
+
+t.test("a SQLite file that cannot be written is read, and the refusal says why", async (t) => {
+  const { directory, ask } = await freshEngine(t);
+  for (const database of ["fixed", "shut"]) {
+    const place = `${directory}/data/${database}.sqlite`;
+    const other = new DatabaseSync(place);
+    if (database === "shut") other.exec("pragma journal_mode = wal");
+    other.exec("create table notes (body text); insert into notes values ('kept')");
+    other.close();
+    if (database === "shut") mkdirSync(`${place}-wal`);
+    else {
+      const bytes = readFileSync(place);
+      // A later version of the format, which this one may only read.
+      bytes[18] = 9;
+      writeFileSync(place, bytes);
+    }
+    const addition = { Insert: { database, table: "notes", values: [{ body: "added" }] } };
+    const problem = database === "shut" ? /cannot open the database file/ : /is read-only$/;
+    t.match(await ask(addition), refusal(507, "storage_failed", problem), database);
+    const notes = { Select: { database, from: "notes", columns: ["body"] } };
+    if (database === "fixed") t.same((await ask(notes)).body.data, [{ body: "kept" }]);
+  }
 });

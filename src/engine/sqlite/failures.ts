@@ -40,10 +40,12 @@ function read({ message }: Error, errcode: number, origin: Origin | undefined): 
     case 6: // SQLITE_LOCKED
       return ["busy", "The database is in use by another process"];
     case 8: // SQLITE_READONLY
+      return refused.readOnly;
     case 10: // SQLITE_IOERR
     case 13: // SQLITE_FULL
-    case 14: // SQLITE_CANTOPEN
       return refused.storage;
+    case 14: // SQLITE_CANTOPEN
+      return ["storage_failed", "The gateway cannot open the database file or its journal"];
     case 18: // SQLITE_TOOBIG
       return tooComplex(message);
     case 19: // SQLITE_CONSTRAINT
