@@ -487,6 +487,9 @@ t.test("a SQLite file that another program replaces or removes is not used furth
     t.match(await ask(missing), refusal(404, "database_not_found"), database);
   }
   t.notOk(existsSync(place("nowhere")));
+  symlinkSync(place("loop"), place("loop"));
+  const looping = { Select: { ...notes.Select, database: "loop" } };
+  t.match(await ask(looping), refusal(507, "storage_failed", /cannot open .* \(database loop\)$/));
 });
 
 t.test("reading a SQLite file of another program neither changes it nor waits", async (t) => {

@@ -45,8 +45,13 @@ export class DatabaseFiles {
 
   /** Tells files apart that have the same path one after the other. */
   fileAt(name: string): string | undefined {
-    const stats = statSync(this.path(name), { throwIfNoEntry: false });
-    return stats?.isFile() ? `${stats.dev} ${stats.ino}` : undefined;
+    try {
+      const stats = statSync(this.path(name), { throwIfNoEntry: false });
+      return stats?.isFile() ? `${stats.dev} ${stats.ino}` : undefined;
+    } catch (error) {
+      // It is there, and SQLite says that it cannot be opened.
+      return error instanceof Error ? error.message : "unreadable";
+    }
   }
 
   requireExisting(name: string): void {
