@@ -164,7 +164,8 @@ async function tabTo(page: Page, name: string | RegExp): Promise<void> {
 
 /** Presses the enter key and waits for the next page. */
 async function enter(page: Page, heading: string | RegExp): Promise<void> {
-  await page.keyboard.press("Enter");
+  // The heading alone may be that of the page before.
+  await Promise.all([page.waitForEvent("load"), page.keyboard.press("Enter")]);
   await page.getByRole("heading", { level: 1, name: heading }).waitFor();
 }
 
