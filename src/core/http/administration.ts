@@ -144,7 +144,7 @@ async function changeAccess(
   };
   const author = { kind: "api", name: actor.username } as const;
   const { written, audited } = await changeAs(gateway, author, planAsCaller);
-  exchange.verdict.changes = audited;
+  exchange.verdict.noteChanges(audited);
   return written;
 }
 
@@ -371,7 +371,9 @@ export const logout = administrative(async ({ revocations }, exchange) => {
   const caller = requireCaller(exchange);
   await revocations.revokeToken(caller);
   const { subject, tokenId } = caller;
-  exchange.verdict.changes = [{ change: "token revoked", user: subject.username, token: tokenId }];
+  exchange.verdict.noteChanges([
+    { change: "token revoked", user: subject.username, token: tokenId },
+  ]);
   return {};
 });
 
@@ -393,7 +395,7 @@ export async function revokeAllTokens(
 export const revokeTokens = administrative(async (gateway, exchange) => {
   const username = usernameParameter(exchange);
   const change = await revokeAllTokens(gateway, requireActor(exchange), username);
-  exchange.verdict.changes = [change];
+  exchange.verdict.noteChanges([change]);
   return {};
 });
 
@@ -437,7 +439,7 @@ export async function revokeIssued(
 
 export const revokeIssuedToken = administrative(async (gateway, exchange) => {
   const change = await revokeIssued(gateway, requireActor(exchange), tokenIdParameter(exchange));
-  exchange.verdict.changes = [change];
+  exchange.verdict.noteChanges([change]);
   return {};
 });
 

@@ -388,7 +388,7 @@ function requestFor(
 ): PreparedQuery {
   const { decisions, identity, limits, seesSchema } = judged;
   exchange.verdict.allow();
-  if (sent !== parsed) exchange.verdict.filters = addedFilters(parsed.query, decisions);
+  if (sent !== parsed) exchange.verdict.noteFilters(addedFilters(parsed.query, decisions));
   const isOpForm = gateway.configuration.upstream.query_form === "op";
   return {
     ...addressed(gateway, exchange, database, "POST", own, identity),
@@ -462,7 +462,7 @@ export async function ask(
     const request = await prepare(gateway, exchange, body, { own, approval, isWanted });
     if (request === undefined) throw abandoned();
     const answer = await askUpstream(gateway, exchange, request, options);
-    if (answer.status !== 200) exchange.verdict.status = answer.status;
+    if (answer.status !== 200) exchange.verdict.noteStatus(answer.status);
     return { ...answer, filters: exchange.verdict.filters };
   } catch (error) {
     if (error instanceof ClientError) exchange.verdict.deny(error.code, error.status);
@@ -499,7 +499,7 @@ async function handle(gateway: Gateway, exchange: Exchange, body: Buffer): Promi
     isWanted: () => !response.destroyed,
   });
   if (prepared === undefined) return;
-  if (prepared.isRead) exchange.verdict.requireStillAllowed = prepared.authorizeAgain;
+  if (prepared.isRead) exchange.verdict.checkWhileOpen(prepared.authorizeAgain);
   const answer = new ClientAnswer({
     response,
     answerHeaders: commonHeaders(exchange),

@@ -152,6 +152,11 @@ function authenticateUser(
 /** The recorded status for a client that left before the response, as in nginx. */
 const CLIENT_GONE = 499;
 
+function operationLabel({ verdict }: Exchange): string {
+  if (verdict.count > 1) return "Batch";
+  return verdict.operations[0]?.operation ?? "none";
+}
+
 /** Undefined for a path that may contain anything, even a pasted token. */
 function recordedPath({ basePath }: Gateway, { routed, path, verdict }: Exchange) {
   if (routed.pattern === UNKNOWN_ROUTE) return undefined;
@@ -178,7 +183,7 @@ function account(gateway: Gateway, exchange: Exchange, bytes: number): void {
   const { operations, changes, decision, reason, refusedToken } = verdict;
   const seconds = (performance.now() - startedAt) / 1000;
   const status = response.headersSent ? response.statusCode : CLIENT_GONE;
-  const operation = verdict.count > 1 ? "Batch" : (operations[0]?.operation ?? "none");
+  const operation = operationLabel(exchange);
   gateway.metrics?.request({
     route: routed.pattern,
     status,
@@ -275,7 +280,7 @@ function cutOnceRefused(gateway: Gateway, exchange: Exchange): void {
   } catch (error) {
     const code = error instanceof Refusal ? error.code : "internal_error";
     gateway.log.info({ requestId, code }, "an open stream is cut");
-    verdict.reason = code;
+    verdict.cut(code);
     response.destroy();
   }
 }

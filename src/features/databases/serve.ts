@@ -337,7 +337,7 @@ export class PresetServer {
     const { body = noBody } = sent;
     const isStreamed =
       !isChanged && (method === "HEAD" || sent.body === undefined || plan.isStream === true);
-    if (isRead || isStreamed) exchange.verdict.requireStillAllowed = authorizeAgain;
+    if (isRead || isStreamed) exchange.verdict.checkWhileOpen(authorizeAgain);
     if (isStreamed) {
       await this.#stream(gateway, exchange, sent, headers, plan.isStream === true);
     } else if (isChanged)
@@ -421,7 +421,7 @@ export class PresetServer {
     const { request, response } = exchange;
     const { "content-length": length } = request.headers;
     exchange.sendContinue();
-    exchange.verdict.isStream = true;
+    exchange.verdict.noteStream();
     let framed: Record<string, string> = {};
     if (bytes === undefined) {
       framed =

@@ -314,8 +314,8 @@ async function handle(
   const stream = { request, response, headers, answerHeaders };
   exchange.forwardUpstream({ method, headers, target: gateway.tracing?.upstream });
   exchange.sendContinue();
-  exchange.verdict.requireStillAllowed = () => requireStillAllowed(gateway, exchange, settings);
-  exchange.verdict.isStream = true;
+  exchange.verdict.checkWhileOpen(() => requireStillAllowed(gateway, exchange, settings));
+  exchange.verdict.noteStream();
   const idleTimeout = settings.upgrade_idle_timeout * 1000;
   // With several upstreams, the database that the route names chooses one.
   await gateway.routing

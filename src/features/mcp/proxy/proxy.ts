@@ -111,12 +111,12 @@ function decide(gateway: Gateway, exchange: Exchange, rule: ToolRule, database: 
   if (decision.allowed) verdict.allow();
   else verdict.deny(decision.reason, 403);
   const { tools } = gateway.configuration.mcp;
-  verdict.requireStillAllowed = () => {
+  verdict.checkWhileOpen(() => {
     const { tools: now } = gateway.configuration.mcp;
     const isRuled = now === tools || now.some((other) => isDeepStrictEqual(other, rule));
     if (!isRuled) throw new Refusal("no_grant");
     requireAllowed(decideNow());
-  };
+  });
   return decision;
 }
 
