@@ -118,12 +118,12 @@ async function inSession(
 ): Promise<void> {
   const databaseNames = operations.map(({ fields }) => fields.database);
   const names = [...new Set(databaseNames)];
-  for (const name of names) {
+  // Opening requires it too, but does not know the element.
+  for (const name of isBatch ? names : []) {
     try {
       databases.requireExisting(name);
     } catch (error) {
-      const refusal = isBatch ? toRefusal(error) : undefined;
-      throw refusal?.atElement(databaseNames.indexOf(name)) ?? error;
+      throw toRefusal(error)?.atElement(databaseNames.indexOf(name)) ?? error;
     }
   }
   const [first = ""] = names;
