@@ -6,7 +6,7 @@ import type {
   Plan,
   WrittenChange,
 } from "../core/access/access-rules.ts";
-import { holderText } from "../core/access/holder.ts";
+import { holderText } from "../core/access/grant.ts";
 import { changedHolder } from "../core/access/record-change.ts";
 import { errorMessage } from "../core/base/client-error.ts";
 import { watchClock } from "../core/base/clock.ts";

@@ -9,9 +9,15 @@ import { openGrammar } from "../app/own-engine.ts";
 import { diffSnapshots, type EffectChange, effectDiff } from "../core/access/diff.ts";
 import { answerQuestion } from "../core/access/effective.ts";
 import { limitsInWords, viewEntry } from "../core/access/entry-view.ts";
-import type { EntryPoint } from "../core/access/grant.ts";
+import {
+  type EntryPoint,
+  groupOf,
+  holderName,
+  holderText,
+  userOf,
+  writtenHolder,
+} from "../core/access/grant.ts";
 import { callerFor } from "../core/access/groups.ts";
-import { groupOf, holderName, holderText, userOf, writtenHolder } from "../core/access/holder.ts";
 import { parseAccess } from "../core/access/parse.ts";
 import { type AccessExplanation, grantingEntries } from "../core/access/policy.ts";
 import { isExternalGroup } from "../core/access/roles.ts";

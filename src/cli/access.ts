@@ -8,16 +8,16 @@ import {
   readEntry,
   viewEntry,
 } from "../core/access/entry-view.ts";
-import type { Grant } from "../core/access/grant.ts";
-import { allEntries } from "../core/access/groups.ts";
 import {
+  type Grant,
   groupHolder,
   type Holder,
   holderName,
   holderText,
   userHolder,
   writtenHolder,
-} from "../core/access/holder.ts";
+} from "../core/access/grant.ts";
+import { allEntries } from "../core/access/groups.ts";
 import { lintEntry } from "../core/access/lint.ts";
 import { entryKeys, entryRoles } from "../core/access/records.ts";
 import { type EntryRole, isGroupName } from "../core/access/roles.ts";

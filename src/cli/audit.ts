@@ -3,8 +3,14 @@ import { type Command, InvalidArgumentError } from "commander";
 import * as z from "zod";
 import { mayBeMember } from "../core/access/administration.ts";
 import { entriesIn } from "../core/access/entries.ts";
-import type { Grant } from "../core/access/grant.ts";
-import { displayName, groupOf, holderText, userOf, writtenHolder } from "../core/access/holder.ts";
+import {
+  displayName,
+  type Grant,
+  groupOf,
+  holderText,
+  userOf,
+  writtenHolder,
+} from "../core/access/grant.ts";
 import { isExternalGroup } from "../core/access/roles.ts";
 import type { Snapshot } from "../core/access/snapshot.ts";
 import { errorMessage } from "../core/base/client-error.ts";

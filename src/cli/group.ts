@@ -1,7 +1,7 @@
 import type { Command } from "commander";
 import type { Plan } from "../core/access/access-rules.ts";
 import { visibleGroups } from "../core/access/administration.ts";
-import { groupHolder, userHolder } from "../core/access/holder.ts";
+import { groupHolder, userHolder } from "../core/access/grant.ts";
 import { isLocalGroupName } from "../core/access/roles.ts";
 import { isKnownHolder } from "../core/access/snapshot.ts";
 import { actions, bodies } from "../core/administration/actions.ts";

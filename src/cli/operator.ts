@@ -2,15 +2,15 @@
 
 import { statSync } from "node:fs";
 import type { Plan, VersionStep } from "../core/access/access-rules.ts";
-import { describePlace } from "../core/access/grant.ts";
-import { allEntries, callerFor } from "../core/access/groups.ts";
 import {
+  describePlace,
   displayName,
   groupOf,
   type Holder,
   holderName,
   holderText,
-} from "../core/access/holder.ts";
+} from "../core/access/grant.ts";
+import { allEntries, callerFor } from "../core/access/groups.ts";
 import { AccessFileError, readAccessFile } from "../core/access/parse.ts";
 import { type Change, latestIssue, userLosingTokens } from "../core/access/record-change.ts";
 import type { Snapshot } from "../core/access/snapshot.ts";

@@ -10,8 +10,7 @@ import {
 } from "../app/service-directory.ts";
 import { administratorGrant, planAddUser } from "../core/access/administration.ts";
 import { unrestrictedGrant } from "../core/access/entries.ts";
-import type { User } from "../core/access/grant.ts";
-import { userHolder } from "../core/access/holder.ts";
+import { type User, userHolder } from "../core/access/grant.ts";
 import { readAccessFile } from "../core/access/parse.ts";
 import { latestIssue } from "../core/access/record-change.ts";
 import type { AccessRecords } from "../core/access/records.ts";

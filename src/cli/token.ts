@@ -1,5 +1,5 @@
 import { type Command, InvalidArgumentError } from "commander";
-import { userHolder } from "../core/access/holder.ts";
+import { userHolder } from "../core/access/grant.ts";
 import { latestIssue } from "../core/access/record-change.ts";
 import { EVERY_DATABASE, isExternalUsername } from "../core/access/roles.ts";
 import { epochSeconds } from "../core/base/clock.ts";

@@ -4,8 +4,7 @@ import { makeServiceDirectory } from "../app/service-directory.ts";
 import type { Plan } from "../core/access/access-rules.ts";
 import { administratorGrant, planAddUser } from "../core/access/administration.ts";
 import { readAttribute, viewAttributes, viewUser } from "../core/access/entry-view.ts";
-import { type Attributes, updatedUser } from "../core/access/grant.ts";
-import { userHolder } from "../core/access/holder.ts";
+import { type Attributes, updatedUser, userHolder } from "../core/access/grant.ts";
 import { latestIssue } from "../core/access/record-change.ts";
 import { isAnyUsername, isEmail, isExternalUsername, isUsername } from "../core/access/roles.ts";
 import {

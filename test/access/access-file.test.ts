@@ -16,7 +16,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import t from "tap";
 import { openAccessFile } from "../../src/core/access/access-file.ts";
 import type { ReloadEvent } from "../../src/core/access/access-rules.ts";
-import { readHolder } from "../../src/core/access/holder.ts";
+import { readHolder } from "../../src/core/access/grant.ts";
 import { PATIENCE_MS } from "../kit/eventually.ts";
 import { accessFile, grantOn } from "./kit.ts";
 import { holding, watched } from "./watched.ts";

@@ -14,8 +14,7 @@ import {
   requireUnlimitedToken,
 } from "../../src/core/access/administration.ts";
 import { entriesAt } from "../../src/core/access/entries.ts";
-import type { Grant } from "../../src/core/access/grant.ts";
-import { readHolder } from "../../src/core/access/holder.ts";
+import { type Grant, readHolder } from "../../src/core/access/grant.ts";
 import { parseAccessFile } from "../../src/core/access/parse.ts";
 import { type Role, roles } from "../../src/core/access/roles.ts";
 import { ownGrants, type Snapshot } from "../../src/core/access/snapshot.ts";

@@ -1,12 +1,12 @@
-import type {
-  AttributeValue,
-  Boundary,
-  Grant,
-  Limits,
-  Literal,
-  RowCondition,
+import {
+  type AttributeValue,
+  type Boundary,
+  type Grant,
+  type Limits,
+  type Literal,
+  type RowCondition,
+  readHolder,
 } from "../../src/core/access/grant.ts";
-import { readHolder } from "../../src/core/access/holder.ts";
 import type { DecisionContext } from "../../src/core/access/rights.ts";
 import type { AskedQuery, Json, JsonObject } from "./decision-queries.ts";
 import { now, username, type World } from "./decision-worlds.ts";

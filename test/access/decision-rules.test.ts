@@ -1,6 +1,11 @@
 import t from "tap";
-import type { AttributeValue, Boundary, Grant } from "../../src/core/access/grant.ts";
-import { readHolder, userHolder } from "../../src/core/access/holder.ts";
+import {
+  type AttributeValue,
+  type Boundary,
+  type Grant,
+  readHolder,
+  userHolder,
+} from "../../src/core/access/grant.ts";
 import { decideQuery, decideWholeDatabase, seeTable } from "../../src/core/access/policy.ts";
 import type { DecisionContext } from "../../src/core/access/rights.ts";
 import { addedTexts, pinnedValues } from "../../src/core/access/row-filter.ts";

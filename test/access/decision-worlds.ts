@@ -1,12 +1,13 @@
 import { collectGrants, GrantCollection } from "../../src/core/access/entries.ts";
-import type {
-  AttributeValue,
-  Boundary,
-  Grant,
-  RowCondition,
-  Subject,
+import {
+  type AttributeValue,
+  type Boundary,
+  type Grant,
+  groupHolder,
+  type RowCondition,
+  type Subject,
+  userHolder,
 } from "../../src/core/access/grant.ts";
-import { groupHolder, userHolder } from "../../src/core/access/holder.ts";
 import type { EntryRole } from "../../src/core/access/roles.ts";
 import { emptySnapshot, type Snapshot } from "../../src/core/access/snapshot.ts";
 

@@ -2,8 +2,7 @@ import assert from "node:assert/strict";
 import { isDeepStrictEqual } from "node:util";
 import fc from "fast-check";
 import t, { type Test } from "tap";
-import type { Grant } from "../../src/core/access/grant.ts";
-import { groupHolder, userHolder } from "../../src/core/access/holder.ts";
+import { type Grant, groupHolder, userHolder } from "../../src/core/access/grant.ts";
 import { decideQuery } from "../../src/core/access/policy.ts";
 import {
   boundaryName,

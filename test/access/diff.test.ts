@@ -1,6 +1,6 @@
 import t from "tap";
 import { diffSnapshots } from "../../src/core/access/diff.ts";
-import { readHolder } from "../../src/core/access/holder.ts";
+import { readHolder } from "../../src/core/access/grant.ts";
 import { parseAccessFile } from "../../src/core/access/parse.ts";
 import {
   holderRecords,

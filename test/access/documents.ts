@@ -1,6 +1,6 @@
 /** Arbitrary access files, written as oddly as an operator may write them. */
 import fc from "fast-check";
-import { readHolder, writtenHolder } from "../../src/core/access/holder.ts";
+import { readHolder, writtenHolder } from "../../src/core/access/grant.ts";
 import { type Role, roles } from "../../src/core/access/roles.ts";
 import { hashWith } from "./kit.ts";
 

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import fc from "fast-check";
 import t from "tap";
 import { editText } from "../../src/core/access/edit.ts";
-import { groupOf, holderText, readHolder } from "../../src/core/access/holder.ts";
+import { groupOf, holderText, readHolder } from "../../src/core/access/grant.ts";
 import { type Change, changedHolder } from "../../src/core/access/record-change.ts";
 import type { AccessRecords } from "../../src/core/access/records.ts";
 import { outline } from "../../src/core/base/toml.ts";

@@ -2,7 +2,7 @@ import fc from "fast-check";
 import { parse } from "smol-toml";
 import t from "tap";
 import { editText } from "../../src/core/access/edit.ts";
-import { readHolder } from "../../src/core/access/holder.ts";
+import { readHolder } from "../../src/core/access/grant.ts";
 import type { Change } from "../../src/core/access/record-change.ts";
 import { parseRecords } from "./kit.ts";
 

@@ -2,7 +2,7 @@ import t from "tap";
 import { entriesIn } from "../../src/core/access/entries.ts";
 import { notesOnEntry, type Reader } from "../../src/core/access/entry-notes.ts";
 import { entryInWords, timeInWords } from "../../src/core/access/entry-view.ts";
-import { groupHolder, userHolder } from "../../src/core/access/holder.ts";
+import { groupHolder, userHolder } from "../../src/core/access/grant.ts";
 import { checkRecords, parseAccessFile } from "../../src/core/access/parse.ts";
 import { ownGrants } from "../../src/core/access/snapshot.ts";
 import { grant, groupGrant, user } from "./kit.ts";

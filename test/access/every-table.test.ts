@@ -1,6 +1,5 @@
 import t from "tap";
-import type { Boundary, Grant } from "../../src/core/access/grant.ts";
-import { readHolder } from "../../src/core/access/holder.ts";
+import { type Boundary, type Grant, readHolder } from "../../src/core/access/grant.ts";
 import { decideEveryTable, decideWholeDatabase } from "../../src/core/access/policy.ts";
 import { roleAllows } from "../../src/core/access/roles.ts";
 import type { PermissionClass } from "../../src/core/query/permissions.ts";

@@ -4,7 +4,7 @@ import { appendFile, readFile, truncate } from "node:fs/promises";
 import t from "tap";
 import { openAccessFile } from "../../src/core/access/access-file.ts";
 import { planAddUser, planGrant } from "../../src/core/access/administration.ts";
-import { readHolder } from "../../src/core/access/holder.ts";
+import { readHolder } from "../../src/core/access/grant.ts";
 import { checkRecords, parseAccess } from "../../src/core/access/parse.ts";
 import { blankUser } from "../../src/core/access/snapshot.ts";
 import { LONGEST_STALL_MS, longestStall, requireNoStall } from "../kit/stall.ts";

@@ -1,7 +1,6 @@
 import t from "tap";
 import { collectGrants, GrantCollection } from "../../src/core/access/entries.ts";
-import type { Grant } from "../../src/core/access/grant.ts";
-import { userHolder } from "../../src/core/access/holder.ts";
+import { type Grant, userHolder } from "../../src/core/access/grant.ts";
 import { decide, decideQuery, isAdministrator } from "../../src/core/access/policy.ts";
 import { type Decision, findOtherSpelling } from "../../src/core/access/rights.ts";
 import { isRole, mayGrant, outranks, roles, widestRole } from "../../src/core/access/roles.ts";

@@ -10,7 +10,7 @@ import {
   planSetGroup,
   requireRemainingOwners,
 } from "../../src/core/access/administration.ts";
-import { groupHolder, userHolder } from "../../src/core/access/holder.ts";
+import { groupHolder, userHolder } from "../../src/core/access/grant.ts";
 import { parseAccessFile } from "../../src/core/access/parse.ts";
 import { isAdministrator } from "../../src/core/access/policy.ts";
 import {

@@ -25,7 +25,7 @@ import {
   planGrant,
   planRemoveUser,
 } from "../../src/core/access/administration.ts";
-import { readHolder } from "../../src/core/access/holder.ts";
+import { readHolder } from "../../src/core/access/grant.ts";
 import { parseAccessFile } from "../../src/core/access/parse.ts";
 import { blankUser } from "../../src/core/access/snapshot.ts";
 import { changeAccessFile } from "../../src/core/access/write.ts";

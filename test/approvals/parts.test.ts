@@ -3,7 +3,7 @@
 import { mkdirSync, statSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
-import { readHolder } from "../../src/core/access/holder.ts";
+import { readHolder } from "../../src/core/access/grant.ts";
 import { parseAccessFile } from "../../src/core/access/parse.ts";
 import { seal, unseal } from "../../src/core/base/sealed-bytes.ts";
 import { mayApprove } from "../../src/features/approvals/approval.ts";

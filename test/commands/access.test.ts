@@ -2,7 +2,7 @@ import { appendFileSync, readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
 import { entriesIn } from "../../src/core/access/entries.ts";
-import { readHolder } from "../../src/core/access/holder.ts";
+import { readHolder } from "../../src/core/access/grant.ts";
 import { ownGrants } from "../../src/core/access/snapshot.ts";
 import { grant, grantOn, groupGrant, user } from "../access/kit.ts";
 import {

@@ -9,7 +9,7 @@ import {
 } from "node:fs";
 import path from "node:path";
 import t from "tap";
-import { readHolder } from "../../src/core/access/holder.ts";
+import { readHolder } from "../../src/core/access/grant.ts";
 import { verifyPassword } from "../../src/core/identity/password.ts";
 import { grant, grantOn, groupGrant, user } from "../access/kit.ts";
 import { freePort } from "../kit/free-port.ts";

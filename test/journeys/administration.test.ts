@@ -1,5 +1,5 @@
 import t, { type Test } from "tap";
-import { readHolder } from "../../src/core/access/holder.ts";
+import { readHolder } from "../../src/core/access/grant.ts";
 import { grantOn } from "../access/kit.ts";
 import { type Answer, auditOf, type TestGateway } from "../kit/gateway.ts";
 import { openStaffed, putInForce, snapshotOn, textOf, tokenOf } from "./staff.ts";

@@ -1,6 +1,6 @@
 import t, { type Test } from "tap";
 import { entriesIn } from "../../src/core/access/entries.ts";
-import { readHolder } from "../../src/core/access/holder.ts";
+import { readHolder } from "../../src/core/access/grant.ts";
 import { ownGrants } from "../../src/core/access/snapshot.ts";
 import type { Answer } from "../kit/gateway.ts";
 import { openStaffed, putInForce, snapshotOn, textOf, tokenOf } from "./staff.ts";

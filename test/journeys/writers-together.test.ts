@@ -2,7 +2,7 @@ import { appendFileSync, readFileSync, renameSync, writeFileSync } from "node:fs
 import fc from "fast-check";
 import t, { type Test } from "tap";
 import { entriesIn } from "../../src/core/access/entries.ts";
-import { holderText, readHolder } from "../../src/core/access/holder.ts";
+import { holderText, readHolder } from "../../src/core/access/grant.ts";
 import { decide, isAdministrator } from "../../src/core/access/policy.ts";
 import { type Role, roles } from "../../src/core/access/roles.ts";
 import type { Snapshot } from "../../src/core/access/snapshot.ts";

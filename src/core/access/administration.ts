@@ -20,13 +20,18 @@ import {
 import {
   type Grant,
   type Group,
+  groupHolder,
+  groupOf,
+  type Holder,
+  holderText,
   membersGone,
   type Subject,
   type User,
   updatedUser,
+  userHolder,
+  userOf,
 } from "./grant.ts";
 import { type Caller, callerFor, effectiveGrants, grantsWith, listLocalGroups } from "./groups.ts";
-import { groupHolder, groupOf, type Holder, holderText, userHolder, userOf } from "./holder.ts";
 import { decide, isAdministrator, mayUseAnywhere } from "./policy.ts";
 import type { Change } from "./record-change.ts";
 import {

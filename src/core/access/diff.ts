@@ -4,9 +4,17 @@ import { placeName } from "../query/names.ts";
 import { type PermissionClass, permissionClasses } from "../query/permissions.ts";
 import { entriesIn } from "./entries.ts";
 import { viewEntry } from "./entry-view.ts";
-import { describePlace, type Grant, type Group, membersGone } from "./grant.ts";
+import {
+  describePlace,
+  type Grant,
+  type Group,
+  type Holder,
+  holderText,
+  membersGone,
+  userHolder,
+  userOf,
+} from "./grant.ts";
 import { allEntries, callerFor, effectiveGrants } from "./groups.ts";
-import { type Holder, holderText, userHolder, userOf } from "./holder.ts";
 import { boundaryName, decidingEntry } from "./rights.ts";
 import { type EntryRole, EVERY_DATABASE, outranks, roleAllows } from "./roles.ts";
 import {

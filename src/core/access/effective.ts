@@ -5,9 +5,8 @@ import { type Place, placeName, splitPlace } from "../query/names.ts";
 import { type PermissionClass, permissionClasses } from "../query/permissions.ts";
 import { entriesIn } from "./entries.ts";
 import { limitsInWords, viewEntry } from "./entry-view.ts";
-import type { EntryPoint, Grant } from "./grant.ts";
+import { type EntryPoint, type Grant, groupOf, readHolder, userHolder } from "./grant.ts";
 import { type Caller, effectiveGrants, isMeant } from "./groups.ts";
-import { groupOf, readHolder, userHolder } from "./holder.ts";
 import { type AccessExplanation, type AccessQuestion, explainAccess } from "./policy.ts";
 import {
   boundaryName,

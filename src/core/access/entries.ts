@@ -1,5 +1,4 @@
-import { type Grant, isNarrowing } from "./grant.ts";
-import { displayName } from "./holder.ts";
+import { displayName, type Grant, isNarrowing } from "./grant.ts";
 import { EVERY_DATABASE } from "./roles.ts";
 
 const isAscii = (text: string) => /^[\0-\x7f]*$/.test(text);

@@ -4,9 +4,18 @@ import { counted } from "../base/suggestion.ts";
 import { placeName } from "../query/names.ts";
 import { entriesIn, isSamePlace, patternPrefix } from "./entries.ts";
 import { commonLimitsInWords, namesInWords, timeInWords } from "./entry-view.ts";
-import { type Boundary, describePlace, type Grant } from "./grant.ts";
+import {
+  type Boundary,
+  describePlace,
+  type Grant,
+  groupOf,
+  type Holder,
+  holderName,
+  holderText,
+  userHolder,
+  userOf,
+} from "./grant.ts";
 import { allEntries, callerFor, isMeant, mayHaveTokenGroups } from "./groups.ts";
-import { groupOf, type Holder, holderName, holderText, userHolder, userOf } from "./holder.ts";
 import { writeRateLimit } from "./records.ts";
 import { boundaryName, decidingEntry } from "./rights.ts";
 import { EVERY_DATABASE } from "./roles.ts";

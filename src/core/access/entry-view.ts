@@ -8,22 +8,20 @@ import {
   type AttributeValue,
   attributeReference,
   type Grant,
-  type Limits,
-  type Literal,
-  type RowCondition,
-  readAttributes,
-  type User,
-} from "./grant.ts";
-import { listLocalGroups, mayHaveTokenGroups } from "./groups.ts";
-import {
   groupHolder,
   groupOf,
   type Holder,
   holderName,
   holderText,
+  type Limits,
+  type Literal,
+  type RowCondition,
+  readAttributes,
+  type User,
   userHolder,
   writtenHolder,
-} from "./holder.ts";
+} from "./grant.ts";
+import { listLocalGroups, mayHaveTokenGroups } from "./groups.ts";
 import { entryRoles, readGrant, writtenLimits } from "./records.ts";
 import { type EntryRole, EVERY_DATABASE, isExternalUsername } from "./roles.ts";
 import { ownGrants, type Snapshot } from "./snapshot.ts";

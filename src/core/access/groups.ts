@@ -10,8 +10,17 @@ import {
   slotEntries,
   type UserGrants,
 } from "./entries.ts";
-import { type Grant, type Group, isNarrowing, type Subject } from "./grant.ts";
-import { groupHolder, groupOf, type Holder, holderText, userHolder } from "./holder.ts";
+import {
+  type Grant,
+  type Group,
+  groupHolder,
+  groupOf,
+  type Holder,
+  holderText,
+  isNarrowing,
+  type Subject,
+  userHolder,
+} from "./grant.ts";
 import { outranks } from "./roles.ts";
 import { ownGrants, type Snapshot } from "./snapshot.ts";
 

@@ -8,10 +8,15 @@ import {
   describePlace,
   type Grant,
   type Group,
+  groupHolder,
+  groupOf,
+  type Holder,
+  holderName,
+  holderText,
   type Limits,
   type RowCondition,
+  userOf,
 } from "./grant.ts";
-import { groupHolder, groupOf, type Holder, holderName, holderText, userOf } from "./holder.ts";
 import { boundaryName, findOtherSpelling } from "./rights.ts";
 import { isExternalUsername, isLocalGroupName, roleAllows } from "./roles.ts";
 import { namesOfPerson, ownGrants, type Snapshot, type User } from "./snapshot.ts";

@@ -12,7 +12,7 @@ import { siblingModule } from "../base/ipc.ts";
 import { invocation } from "../base/product.ts";
 import { lineLocator, parseToml, TomlSyntaxError } from "../base/toml.ts";
 import { Turns } from "../base/turns.ts";
-import type { Holder } from "./holder.ts";
+import type { Holder } from "./grant.ts";
 import type { Change } from "./record-change.ts";
 import {
   type AccessRecords,

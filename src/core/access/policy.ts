@@ -4,14 +4,15 @@ import type { Query } from "../query/query.ts";
 import { DatabaseGrants, unrestrictedGrant } from "./entries.ts";
 import {
   type Boundary,
+  displayName,
   type Grant,
+  holderText,
   isNarrowing,
   type Limits,
   lowest,
   type Subject,
 } from "./grant.ts";
 import { type Caller, effectiveGrants } from "./groups.ts";
-import { displayName, holderText } from "./holder.ts";
 import { decideNarrowedQuery, narrowingOn, neededApprovals } from "./narrowed-query.ts";
 import {
   type ApprovalRule,

@@ -4,11 +4,15 @@ import {
   type Boundary,
   type Grant,
   type Group,
+  groupHolder,
+  groupOf,
+  type Holder,
   type User,
   type UserUpdate,
   updatedUser,
+  userHolder,
+  userOf,
 } from "./grant.ts";
-import { groupHolder, groupOf, type Holder, userHolder, userOf } from "./holder.ts";
 import { type AccessRecords, indexRecords, RecordsError, type TableName } from "./records.ts";
 import { addDatabase, caseConflict, conflictReason, ownGrants, type Snapshot } from "./snapshot.ts";
 

@@ -12,23 +12,21 @@ import {
   type Boundary,
   type Grant,
   type Group,
+  groupHolder,
+  groupOf,
+  type Holder,
   isLiteral,
   isWhole,
   type RateLimit,
   type RowCondition,
   readAttributes,
+  readHolder,
   rowComparisons,
   type User,
   updatedUser,
-} from "./grant.ts";
-import {
-  groupHolder,
-  groupOf,
-  type Holder,
-  readHolder,
   userHolder,
   writtenHolder,
-} from "./holder.ts";
+} from "./grant.ts";
 import { parsePasswordHash } from "./password-hash.ts";
 import {
   type EntryRole,

@@ -13,9 +13,16 @@ import {
   slotEntries,
   type UserGrants,
 } from "./entries.ts";
-import type { Boundary, EntryPoint, Limits, RateLimit, Subject } from "./grant.ts";
+import {
+  type Boundary,
+  type EntryPoint,
+  type Holder,
+  type Limits,
+  type RateLimit,
+  type Subject,
+  writtenHolder,
+} from "./grant.ts";
 import { allEntries, type Caller, effectiveGrants, isMeant } from "./groups.ts";
-import { type Holder, writtenHolder } from "./holder.ts";
 import { type EntryRole, EVERY_DATABASE, outranks, roleAllows } from "./roles.ts";
 import { nameDenial, type Snapshot } from "./snapshot.ts";
 

@@ -1,6 +1,5 @@
 import { isDatabaseName, isPlainName } from "../query/names.ts";
 import type { PermissionClass } from "../query/permissions.ts";
-import { GROUP_PREFIX } from "./holder.ts";
 
 /** Widest first. */
 export const roles = ["Owner", "DbAdmin", "ReadWrite", "ReadOnly"] as const;
@@ -57,6 +56,9 @@ export function widestRole(some: Iterable<{ readonly role: EntryRole }>): Role |
 export function mayGrant(role: EntryRole, target: EntryRole): boolean {
   return role === "Owner" || (role === "DbAdmin" && outranks(role, target));
 }
+
+/** No username has this prefix, and no issuer. */
+export const GROUP_PREFIX = "group:";
 
 export const username = /^(?!\.{1,2}$)[A-Za-z0-9._@-]{1,64}$/;
 const externalCharacters = "[\\p{L}\\p{M}\\p{Nd}._@+:/#'=|\\-]+";

@@ -3,8 +3,19 @@ import { type Steps, visitEach } from "../base/cooperative-scheduling.ts";
 import { Refusal } from "../base/refusal.ts";
 import type { PermissionClass } from "../query/permissions.ts";
 import { entriesIn, GrantCollection, type GrantConflict, type UserGrants } from "./entries.ts";
-import type { Boundary, Grant, Group, Subject, User } from "./grant.ts";
-import { groupHolder, groupOf, type Holder, holderText, userHolder, userOf } from "./holder.ts";
+import {
+  type Boundary,
+  type Grant,
+  type Group,
+  groupHolder,
+  groupOf,
+  type Holder,
+  holderText,
+  type Subject,
+  type User,
+  userHolder,
+  userOf,
+} from "./grant.ts";
 import { EVERY_DATABASE, isExternalGroup, isExternalUsername } from "./roles.ts";
 
 export type { Grant, User } from "./grant.ts";

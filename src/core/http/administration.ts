@@ -18,9 +18,14 @@ import {
   viewEntry,
   viewUser,
 } from "../access/entry-view.ts";
-import type { Subject } from "../access/grant.ts";
+import {
+  type Holder,
+  holderText,
+  type Subject,
+  userHolder,
+  writtenHolder,
+} from "../access/grant.ts";
 import { effectiveGrants, listLocalGroups } from "../access/groups.ts";
-import { type Holder, holderText, userHolder, writtenHolder } from "../access/holder.ts";
 import { isAdministrator } from "../access/policy.ts";
 import { type Change, latestIssue, userLosingTokens } from "../access/record-change.ts";
 import { EVERY_DATABASE, isExternalUsername } from "../access/roles.ts";

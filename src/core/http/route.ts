@@ -1,5 +1,4 @@
-import type { EntryPoint } from "../access/grant.ts";
-import { groupHolder, type Holder, userHolder } from "../access/holder.ts";
+import { type EntryPoint, groupHolder, type Holder, userHolder } from "../access/grant.ts";
 import {
   isAnyUsername,
   isDatabaseOrEvery,

@@ -1,9 +1,8 @@
 import { randomUUID } from "node:crypto";
 import path from "node:path";
 import { z } from "zod";
-import { readAttributes, type Subject } from "../../core/access/grant.ts";
+import { readAttributes, readHolder, type Subject } from "../../core/access/grant.ts";
 import { isMeant } from "../../core/access/groups.ts";
-import { readHolder } from "../../core/access/holder.ts";
 import { decide } from "../../core/access/policy.ts";
 import type { ApprovalRule } from "../../core/access/rights.ts";
 import { EVERY_DATABASE } from "../../core/access/roles.ts";

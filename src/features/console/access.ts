@@ -13,10 +13,10 @@ import {
   viewEntry,
   writeCondition,
 } from "../../core/access/entry-view.ts";
-import { describePlace, type Grant } from "../../core/access/grant.ts";
-import { callerFor, listLocalGroups, mayHaveTokenGroups } from "../../core/access/groups.ts";
 import {
+  describePlace,
   displayName,
+  type Grant,
   groupHolder,
   groupOf,
   type Holder,
@@ -25,7 +25,8 @@ import {
   readHolder,
   userHolder,
   writtenHolder,
-} from "../../core/access/holder.ts";
+} from "../../core/access/grant.ts";
+import { callerFor, listLocalGroups, mayHaveTokenGroups } from "../../core/access/groups.ts";
 import { lintEntry } from "../../core/access/lint.ts";
 import { type Change, planReplacement, replaceRecords } from "../../core/access/record-change.ts";
 import { entryRoles, type Report, readGrant } from "../../core/access/records.ts";

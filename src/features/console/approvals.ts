@@ -1,8 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { setTimeout } from "node:timers/promises";
 import { LRUCache } from "lru-cache";
-import type { Subject } from "../../core/access/grant.ts";
-import { groupHolder } from "../../core/access/holder.ts";
+import { groupHolder, type Subject } from "../../core/access/grant.ts";
 import type { ApprovalRule } from "../../core/access/rights.ts";
 import { addedTexts } from "../../core/access/row-filter.ts";
 import { namesOfPerson } from "../../core/access/snapshot.ts";

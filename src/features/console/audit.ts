@@ -1,7 +1,7 @@
 import { setTimeout } from "node:timers/promises";
 import { Worker } from "node:worker_threads";
 import { requireManager } from "../../core/access/administration.ts";
-import { groupHolder, groupOf, userHolder } from "../../core/access/holder.ts";
+import { groupHolder, groupOf, userHolder } from "../../core/access/grant.ts";
 import { explainAccess } from "../../core/access/policy.ts";
 import { EVERY_DATABASE, roleAllows, roles } from "../../core/access/roles.ts";
 import { errorMessage } from "../../core/base/client-error.ts";

@@ -3,9 +3,8 @@ import type { Hono } from "hono";
 import { manageableBy } from "../../core/access/administration.ts";
 import { entriesIn } from "../../core/access/entries.ts";
 import { limitsInWords } from "../../core/access/entry-view.ts";
-import { describePlace } from "../../core/access/grant.ts";
-import { type Caller, effectiveGrants, listLocalGroups } from "../../core/access/groups.ts";
 import {
+  describePlace,
   groupHolder,
   groupOf,
   type Holder,
@@ -13,7 +12,8 @@ import {
   holderText,
   readHolder,
   userOf,
-} from "../../core/access/holder.ts";
+} from "../../core/access/grant.ts";
+import { type Caller, effectiveGrants, listLocalGroups } from "../../core/access/groups.ts";
 import { boundaryName, decidingEntry, findOtherSpelling } from "../../core/access/rights.ts";
 import { isExternalGroup, isExternalUsername } from "../../core/access/roles.ts";
 import { type Grant, ownGrants, type Snapshot } from "../../core/access/snapshot.ts";

@@ -1,6 +1,12 @@
 import { limitsInWords } from "../../core/access/entry-view.ts";
-import type { Grant, Subject } from "../../core/access/grant.ts";
-import { groupOf, type Holder, holderName, holderText } from "../../core/access/holder.ts";
+import {
+  type Grant,
+  groupOf,
+  type Holder,
+  holderName,
+  holderText,
+  type Subject,
+} from "../../core/access/grant.ts";
 import { type EntryRole, isExternalUsername, splitNames } from "../../core/access/roles.ts";
 import type { Snapshot } from "../../core/access/snapshot.ts";
 import { type Html, html, type Part } from "../../core/base/html.ts";

@@ -1,6 +1,6 @@
 import type { AccessRules } from "../../core/access/access-rules.ts";
 import { type AccessDiff, describeItem, diffSnapshots, effectsOn } from "../../core/access/diff.ts";
-import { userHolder } from "../../core/access/holder.ts";
+import { userHolder } from "../../core/access/grant.ts";
 import type { AccessProblem } from "../../core/access/parse.ts";
 import type { Snapshot } from "../../core/access/snapshot.ts";
 import { epochSeconds } from "../../core/base/clock.ts";

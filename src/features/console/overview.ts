@@ -1,7 +1,6 @@
 import { entriesIn } from "../../core/access/entries.ts";
-import { describePlace, type Grant } from "../../core/access/grant.ts";
+import { describePlace, type Grant, holderText } from "../../core/access/grant.ts";
 import { allEntries } from "../../core/access/groups.ts";
-import { holderText } from "../../core/access/holder.ts";
 import { errorMessage } from "../../core/base/client-error.ts";
 import { runCooperatively, visitEach } from "../../core/base/cooperative-scheduling.ts";
 import { type Html, html } from "../../core/base/html.ts";

@@ -2,8 +2,8 @@
 
 import { answerQuestion } from "../../core/access/effective.ts";
 import { commonLimitsInWords, viewAttributes } from "../../core/access/entry-view.ts";
+import { type Holder, holderName, holderText, userOf } from "../../core/access/grant.ts";
 import { callerFor } from "../../core/access/groups.ts";
-import { type Holder, holderName, holderText, userOf } from "../../core/access/holder.ts";
 import { EVERY_DATABASE, isDatabaseOrEvery, isExternalGroup } from "../../core/access/roles.ts";
 import { errorMessage } from "../../core/base/client-error.ts";
 import { type Html, html, type Part } from "../../core/base/html.ts";

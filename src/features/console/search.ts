@@ -7,7 +7,7 @@ import {
   type Holder,
   holderText,
   userHolder,
-} from "../../core/access/holder.ts";
+} from "../../core/access/grant.ts";
 import { EVERY_DATABASE, isExternalUsername } from "../../core/access/roles.ts";
 import { firstNames } from "../../core/access/snapshot.ts";
 import { runCooperatively, visitEach } from "../../core/base/cooperative-scheduling.ts";

@@ -1,7 +1,7 @@
 import { requireAdministrator } from "../../core/access/administration.ts";
 import type { EffectChange } from "../../core/access/diff.ts";
+import { holderName } from "../../core/access/grant.ts";
 import { callerFor } from "../../core/access/groups.ts";
-import { holderName } from "../../core/access/holder.ts";
 import { isAdministrator } from "../../core/access/policy.ts";
 import { epochSeconds } from "../../core/base/clock.ts";
 import { type Html, html, type Part } from "../../core/base/html.ts";

@@ -9,7 +9,6 @@ import {
   operationsInWords,
   wayInWords,
 } from "../../core/access/effective.ts";
-import { callerFor, mayHaveTokenGroups } from "../../core/access/groups.ts";
 import {
   groupOf,
   type Holder,
@@ -18,7 +17,8 @@ import {
   readHolder,
   userHolder,
   userOf,
-} from "../../core/access/holder.ts";
+} from "../../core/access/grant.ts";
+import { callerFor, mayHaveTokenGroups } from "../../core/access/groups.ts";
 import { decidingEntry } from "../../core/access/rights.ts";
 import { EVERY_DATABASE, isDatabaseOrEvery, isExternalGroup } from "../../core/access/roles.ts";
 import { firstNames } from "../../core/access/snapshot.ts";

@@ -1,4 +1,4 @@
-import { userHolder } from "../../core/access/holder.ts";
+import { userHolder } from "../../core/access/grant.ts";
 import { type Html, html, type Part } from "../../core/base/html.ts";
 import { revokeIssued, visibleTokens } from "../../core/http/administration.ts";
 import type { IssuedToken } from "../../core/identity/token.ts";

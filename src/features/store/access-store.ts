@@ -1,8 +1,15 @@
 import * as z from "zod";
 import type { AccessRules, ChangeOptions, WrittenChange } from "../../core/access/access-rules.ts";
 import { requireRemainingOwners } from "../../core/access/administration.ts";
-import { updatedUser, writtenGroup, writtenUser } from "../../core/access/grant.ts";
-import { groupHolder, type Holder, holderText, userHolder } from "../../core/access/holder.ts";
+import {
+  groupHolder,
+  type Holder,
+  holderText,
+  updatedUser,
+  userHolder,
+  writtenGroup,
+  writtenUser,
+} from "../../core/access/grant.ts";
 import {
   type Change,
   type HolderRecords,

@@ -1,6 +1,11 @@
 import * as z from "zod";
-import { type Boundary, writtenGroup, writtenUser } from "../../core/access/grant.ts";
-import { holderText, readHolder } from "../../core/access/holder.ts";
+import {
+  type Boundary,
+  holderText,
+  readHolder,
+  writtenGroup,
+  writtenUser,
+} from "../../core/access/grant.ts";
 import type { HolderRecords, Replacement } from "../../core/access/record-change.ts";
 import {
   type RecordProblem,
