@@ -249,10 +249,10 @@ async function checkTables({ as, direct, held, expect }: SuiteContext, ids: Ids)
   await expect("narrow", post(`${collections}/${ids.open}/get`, {}), 200);
   for (const action of ["get", "query", "search"]) {
     const body = { query_embeddings: [[1, 2, 3]] };
-    await expect("narrow", post(`${collections}/${ids.hidden}/${action}`, body), 403);
+    await expect("narrow", post(`${collections}/${ids.hidden}/${action}`, body), 404);
   }
-  await expect("narrow", get(`${collections}/${ids.hidden}/count`), 403);
-  await expect("narrow", get(`${collections}/by-id/${ids.hidden}`), 403);
+  await expect("narrow", get(`${collections}/${ids.hidden}/count`), 404);
+  await expect("narrow", get(`${collections}/by-id/${ids.hidden}`), 404);
   await expect("narrow", get(`${collections}/Open`), 403, "name_case_mismatch");
   // It may do anything there, but not with collections that begin with hidden.
   const list = await as("partial")(get(collections));
@@ -264,8 +264,8 @@ async function checkTables({ as, direct, held, expect }: SuiteContext, ids: Ids)
     await expect("partial", post(collections, { name }), 403);
     await expect("partial", post(collections, { name, get_or_create: true }), 403);
   }
-  await expect("partial", put(`${collections}/${ids.hidden}`, { new_name: "part-9" }), 403);
-  await expect("partial", put(`${collections}/${ids.hidden}`, {}), 403);
+  await expect("partial", put(`${collections}/${ids.hidden}`, { new_name: "part-9" }), 404);
+  await expect("partial", put(`${collections}/${ids.hidden}`, {}), 404);
   await expect("partial", remove(`${collections}/hidden`), 403);
   await expect("partial", remove(at(ALPHA)), 403);
   await expect("partial", post(collections, { name: "part-3" }), 200);
@@ -477,7 +477,7 @@ async function checkRaces({ as, direct, held, expect }: SuiteContext, ids: Ids):
   await expect("narrow", get(`${open}/count`), 200);
   await direct(put(open, { new_name: "closed" }));
   await delay(FORGOTTEN_MS);
-  await expect("narrow", get(`${open}/count`), 403);
+  await expect("narrow", get(`${open}/count`), 404);
   await direct(put(open, { new_name: "open" }));
   await delay(FORGOTTEN_MS);
   await expect("narrow", get(`${open}/count`), 200);
@@ -511,7 +511,8 @@ function observations(other: string, hidden: string): SuiteRequest[] {
     post(own, { name: "theirs", get_or_create: true }),
     remove(`${own}/theirs`),
     remove(at(DELTA)),
-    get(`${own}/by-id/${hidden}/`),
+    get(`${own}/by-id/${hidden}`),
+    post(`${own}/${hidden}/add`, record("2", "added")),
   ];
 }
 

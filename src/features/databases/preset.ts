@@ -63,8 +63,8 @@ export interface PresetRequest {
   readonly defaultDatabase: string;
   /** True if the caller's grants allow it. Nothing is recorded: for lists, not for decisions. */
   may(permission: PermissionClass, database: string, table?: string): boolean;
-  /** True if the caller may do it with anything in the database, such as one of its tables. */
-  mayInside(permission: PermissionClass, database: string): boolean;
+  /** True if the caller may do it with anything in the database or table, such as some rows. */
+  mayInside(permission: PermissionClass, database: string, table?: string): boolean;
   /**
    * `GET` on the upstream with the gateway's own credential.
    *

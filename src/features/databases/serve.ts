@@ -24,6 +24,7 @@ import type { Endpoint, Route, Router } from "../../core/http/route.ts";
 import { parseUnrounded } from "../../core/json/exact.ts";
 import { quoteName } from "../../core/json/fault.ts";
 import { foreignTable, placeName, wholeDatabase } from "../../core/query/names.ts";
+import type { PermissionClass } from "../../core/query/permissions.ts";
 import { ClientAnswer } from "../../core/upstream/answer-stream.ts";
 import type { ForwardedRequest } from "../../core/upstream/database.ts";
 import {
@@ -355,6 +356,12 @@ export class PresetServer {
     const { subject } = authenticated;
     const user = subject?.username;
     const origin = queryOrigin(exchange);
+    const reasonFor = (permission: PermissionClass, database: string, table?: string) => {
+      if (subject === undefined) return "allowed";
+      // That of the moment: a list is filtered when the upstream has answered.
+      const { snapshot } = gateway.access;
+      return decideWholeDatabase(snapshot, subject, permission, database, origin, table).reason;
+    };
     return {
       method: request.method ?? "",
       path: routed.parameters,
@@ -369,14 +376,12 @@ export class PresetServer {
         subject === undefined || isAdministrator(gateway.access.snapshot, subject),
       defaultDatabase: gateway.configuration.auth.default_database,
       // The snapshot of the moment: a list is filtered when the upstream has answered.
-      may(permission, database, table) {
-        if (subject === undefined) return true;
-        const { snapshot } = gateway.access;
-        return decideWholeDatabase(snapshot, subject, permission, database, origin, table).allowed;
-      },
-      mayInside: (permission, database) =>
-        subject === undefined ||
-        mayUseInside(gateway.access.snapshot, subject, permission, database, origin),
+      may: (...wanted) => reasonFor(...wanted) === "allowed",
+      mayInside: (permission, database, table) =>
+        table === undefined
+          ? subject === undefined ||
+            mayUseInside(gateway.access.snapshot, subject, permission, database, origin)
+          : ["allowed", "not_narrowable"].includes(reasonFor(permission, database, table)),
       lookup: (lookedUp, rememberMs = 0) => this.#lookups.ask(lookedUp, rememberMs, exchange),
       seal: (kind, handle) => this.#handles.seal(kind, user ?? "", handle),
       open: async (kind, sealed) => this.#handles.open(kind, user ?? "", sealed),
