@@ -19,6 +19,7 @@ import {
   insert,
   query,
   refusal,
+  remove,
   rowsAs,
   selectAll,
   send,
@@ -179,7 +180,133 @@ t.test("SQLite's views are read, and written where a trigger does it", async (t)
   t.match(await ask(insert("fixed", [{ id: 3 }])), refusal(403, "permission_denied", /view/));
   const drop = { DropTable: { database: "main", table: "fixed" } };
   t.match(await ask(drop), refusal(404, "table_not_found", /is a view/));
+  await sql("drop table people");
+  t.match(await ask(drop), refusal(404, "table_not_found", /is a view/));
 });
+
+t.test("changes of SQLite's views count the rows, also for max_changes", async (t) => {
+  const { ask, sql, engine } = await freshSqlite(t);
+  await sql(
+    "create table people (id integer primary key, name text)",
+    "insert into people values (1, 'Ann'), (2, 'Bob'), (3, 'Eve')",
+    "create view named as select * from people",
+    `create trigger added instead of insert on named begin
+      insert into people values (new.id, new.name); end`,
+    `create trigger renamed instead of update on named begin
+      update people set name = new.name where id = new.id; end`,
+    `create trigger removed instead of delete on named begin
+      delete from people where id = old.id; end`,
+  );
+  const some = { column: "id", cmp: "<", value: 3 };
+  const headers = {
+    "content-type": "application/json",
+    "x-test-limits": JSON.stringify([{ changes: 1 }]),
+  };
+  const limited = (body: object) =>
+    send(engine.address, { method: "POST", path: "/query", headers }, JSON.stringify(body));
+  const two = [{ id: 4 }, { id: 5 }];
+  for (const change of [
+    insert("named", two),
+    update("named", { name: "x" }, some),
+    remove("named", some),
+  ]) {
+    t.match(await limited(change), refusal(409, "too_many_changes"), JSON.stringify(change));
+    t.match(await ask({ Preview: change }), { body: { affected: 2 } });
+    t.match(await ask(change), { status: 200, body: { affected: 2 } });
+  }
+  t.match((await ask(selectAll("people"))).body.data, [{ id: 3 }, { id: 4 }, { id: 5 }]);
+});
+
+t.test(
+  "no row of SQLite replaces another one, or is left out, by its table's definition",
+  async (t) => {
+    const { ask, sql } = await freshSqlite(t);
+    await sql(
+      `create table kept (id integer primary key on
+      conflict replace, code text unique on conflict ignore, size int default 7
+      constraint wanted not null on conflict replace)`,
+      "insert into kept values (1, 'a', 1), (2, 'b', 2)",
+      "create table log (id integer primary key on conflict ignore, note text)",
+      "create table plain (id integer primary key)",
+      "create trigger logged after insert on plain begin insert into log values (1, 'once'); end",
+    );
+    const before = (await ask(selectAll("kept"))).body.data;
+    const refused = refusal(409, "constraint_violation");
+    for (const change of [
+      insert("kept", [{ id: 1, code: "c" }]),
+      insert("kept", [{ id: 3, code: "b" }]),
+      insert("kept", [{ id: 3, size: null }]),
+      update("kept", { id: 2 }, equal("id", 1)),
+      update("kept", { code: "b" }, equal("id", 1)),
+      update("kept", { size: null }),
+    ]) {
+      t.match(await ask(change), refused, JSON.stringify(change));
+      t.match(await ask({ Preview: change }), refused);
+    }
+    t.same((await ask(selectAll("kept"))).body.data, before);
+    const values = [{ id: 2, code: "c" }];
+    const upsert = {
+      database: "main",
+      table: "kept",
+      values,
+      on_conflict: ["id"],
+      update: ["code"],
+    };
+    t.match(await ask({ Upsert: upsert }), { body: { affected: 1 } });
+    t.match(await ask(insert("plain", [{ id: 1 }, { id: 2 }])), { body: { affected: 2 } });
+    t.same((await ask(selectAll("log"))).body.data, [{ id: 1, note: "once" }]);
+  },
+);
+
+t.test(
+  "a primary key of SQLite that may be null is described as such, and orders no pages",
+  async (t) => {
+    const scene = await freshSqlite(t);
+    const { ask, sql } = scene;
+    await sql(
+      "create table pairs (a integer, b integer, primary key (a, b))",
+      "insert into pairs values (null, 1), (null, 1), (1, 1)",
+      "create table falling (a integer primary key desc)",
+      "insert into falling values (null), (null), (1)",
+      "create table words (a text primary key)",
+      "create table rows (a integer primary key)",
+      "create table compact (a int, b int, primary key (b, a)) without rowid",
+    );
+    for (const [table, nullable] of Object.entries({
+      pairs: true,
+      falling: true,
+      words: true,
+      rows: false,
+      compact: false,
+    })) {
+      t.match(await describe(scene, table), { columns: [{ primary_key: true, nullable }] }, table);
+      const names = ["pairs", "compact"].includes(table) ? ["a", "b"] : ["a"];
+      const order_by = names.map((column) => ({ column }));
+      const page = await ask(
+        selectAll(table, { order_by, after: names.map(() => null), limit: 1 }),
+      );
+      t.match(page, nullable ? refusal(400, "order_not_unique") : { status: 200 }, table);
+    }
+  },
+);
+
+t.test(
+  "foreign keys of SQLite without named columns are described, and broken ones named",
+  async (t) => {
+    const scene = await freshSqlite(t);
+    const { ask, sql } = scene;
+    await sql(
+      "create table parents (id integer primary key, name text)",
+      "create table children (id integer primary key, parent int references parents)",
+      "create table friends (name text references parents (name))",
+    );
+    const columns = [{ references: undefined }, { references: "parents.id" }];
+    t.match(await describe(scene, "children"), { columns });
+    const problem = /on friends: a foreign key refers to columns that are not unique$/;
+    const friend = insert("friends", [{ name: "Ann" }]);
+    t.match(await ask(friend), refusal(409, "statement_failed", problem));
+  },
+);
 
 t.test("the tables in which FTS5 keeps its index are neither listed nor found", async (t) => {
   const scene = await freshSqlite(t);
@@ -193,6 +320,10 @@ t.test("the tables in which FTS5 keeps its index are neither listed nor found", 
   for (const name of ["notes_data", "notes_content"]) {
     t.match(await ask(selectAll(name)), refusal(404, "table_not_found"), name);
   }
+  const change = { database: "main", table: "notes", where: null, returning: ["title"] };
+  const keyless = refusal(400, "not_supported", /no primary key/);
+  t.match(await ask({ Update: { ...change, set: { body: "c" } } }), keyless);
+  t.match(await ask({ Delete: change }), { body: { affected: 1, data: [{ title: "a" }] } });
 });
 
 t.test("a text of SQLite that is not UTF-8 is refused, not changed", async (t) => {

@@ -212,12 +212,15 @@ async function countWithin<Raw>(target: Target<Raw>): Promise<string> {
   return String(row?.[0]);
 }
 
-function updateSql<Raw>({ table, name }: Target<Raw>, query: Update): Fragment {
+function updateSql<Raw>(
+  { table, name, updateWords = sql`update` }: Target<Raw>,
+  query: Update,
+): Fragment {
   const condition = whereSql([table], query.where);
   const sets = planAssignments(table, query).map(
     ({ column, value }) => sql`${sql.id(column.name)} = ${value}`,
   );
-  return sql`update ${name} set ${sql.join(sets)}${condition}`;
+  return sql`${updateWords} ${name} set ${sql.join(sets)}${condition}`;
 }
 
 export async function deleteRows<Raw>(

@@ -43,6 +43,8 @@ export interface Target<Raw> {
   readonly keys: Fragment;
   /** Locks the rows until the transaction ends. */
   readonly lock: Fragment;
+  /** In place of `update`. */
+  readonly updateWords?: Fragment;
   /** True if a conflict with any unique key counts. */
   readonly ignoresConflictKey: boolean;
   insert(values: readonly Row[], how: Insertion<Raw>): Promise<Changed>;

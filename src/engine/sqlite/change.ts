@@ -7,7 +7,7 @@ import { refused } from "../remote/failures.ts";
 import type { BrokenKey } from "../sql/answers.ts";
 import { keyCondition } from "../sql/changes.ts";
 import { whereSql } from "../sql/conditions.ts";
-import type { Fragment } from "../sql/fragment.ts";
+import type { Fragment, StatementRunner } from "../sql/fragment.ts";
 import { type Column, inRow, requireDistinct, resolveColumn, type Table } from "../sql/scope.ts";
 import {
   type Changed,
@@ -42,14 +42,17 @@ export function findTarget(context: SqliteContext, name: string): Target<SQLOutp
   const table = readTable(context, name);
   if (table.isView) requireTriggers(context, name);
   return {
-    session,
+    session: table.isView ? countingView(session) : session,
     table,
     name: sql.id(schema, name),
+    ...(table.hasConflictClause && { updateWords: sql`update or abort` }),
     keys: keysSql(schema, name),
     lock: sql``,
     ignoresConflictKey: false,
     insert: (values, how) => insert(context, table, values, how),
-    returning: (change, columns, key) => returning(session, table, change, columns, key),
+    ...(!table.isVirtual && {
+      returning: (change, columns, key) => returning(session, table, change, columns, key),
+    }),
     bind: (_column, raw) => raw,
   };
 }
@@ -62,6 +65,14 @@ function requireTriggers({ session, schema }: SqliteContext, name: string): void
       where "type" = 'trigger' and "tbl_name" = ${name} collate nocase`,
   );
   if (trigger === undefined) throw new EngineRefusal(...refused.ofView);
+}
+
+/** SQLite counts no rows that triggers change instead of those of a view. */
+function countingView(session: SqliteSession): StatementRunner<SQLOutputValue> {
+  return {
+    rows: (fragment) => session.rows(fragment),
+    run: async (change) => (await session.rows(sql`${change} returning 1`)).length,
+  };
 }
 
 /** The columns, and the place of the first one whose text cannot be returned. */
@@ -132,7 +143,8 @@ async function insert(
 ): Promise<Changed> {
   const isChecked = returning?.every(({ expression }) => expression !== undefined) === true;
   const checked = isChecked ? sql` returning ${namesSql(returning)}` : undefined;
-  const answered = returning === undefined ? sql`` : (checked ?? returningSql(returning));
+  const uncounted = table.isView ? sql` returning 1` : sql``;
+  const answered = returning === undefined ? uncounted : (checked ?? returningSql(returning));
   const insertion = {
     table,
     target: sql`${sql.id(context.schema, table.name)}${conflict === undefined ? sql`` : existingRows}`,
@@ -151,8 +163,11 @@ async function insert(
   ) => {
     const { statement } = prepared;
     prepared.values = rest.length === 0 ? cells : [...cells, ...rest];
-    if (returning === undefined) affected += Number(statement.run(...prepared.values).changes);
-    else if (isChecked) {
+    if (returning === undefined) {
+      affected += table.isView
+        ? statement.all(...prepared.values).length
+        : Number(statement.run(...prepared.values).changes);
+    } else if (isChecked) {
       // All at once, which takes half the time of an iterator.
       for (const row of statement.all(...prepared.values)) {
         if (Number(row[0]) !== 1) throw rowDenied(table);
@@ -249,13 +264,14 @@ function prepareShape(
   const columns = keys.map((key) => resolveColumn([table], key).column);
   requireDistinct(columns);
   for (const column of columns) requireSettable(column);
+  const words = table.hasConflictClause ? sql`insert or abort into` : sql`insert into`;
   const row = sql`(${sql.join(columns.map(() => null))})`;
   const prepareRows = (count: number) => {
     const values = sql.join(Array<Fragment>(count).fill(row));
     const fragment =
       columns.length === 0
-        ? sql`insert into ${target} default values${tail}`
-        : sql`insert into ${target} (${namesSql(columns)}) values ${values}${tail}`;
+        ? sql`${words} ${target} default values${tail}`
+        : sql`${words} ${target} (${namesSql(columns)}) values ${values}${tail}`;
     return prepare(session.connection, fragment);
   };
   const one = prepareRows(1);
@@ -327,6 +343,12 @@ export function isInForeignKey(context: SqliteContext, table: string): boolean {
   );
 }
 
+/** The column that a part of a foreign key refers to. By default, it is of the primary key. */
+export function referencedSql(schema: string): Fragment {
+  return sql`coalesce(reference."to", (select "name"
+    from pragma_table_info(reference."table", ${schema}) where "pk" = reference."seq" + 1))`;
+}
+
 /** Foreign keys of a table, and those to it that restrict its changes. */
 function readForeignKeys(
   { session, schema }: SqliteContext,
@@ -337,8 +359,7 @@ function readForeignKeys(
   const found = rows(
     session.connection,
     sql`select entry."name", reference."id", reference."from", reference."table",
-        coalesce(reference."to", (select "name" from pragma_table_info(reference."table", ${schema})
-          where "pk" = reference."seq" + 1))
+        ${referencedSql(schema)}
       from ${sql.id(schema, "sqlite_schema")} as entry
       join pragma_foreign_key_list(entry."name", ${schema}) as reference
       where entry."type" = 'table' and (entry."name" = ${name}

@@ -15,7 +15,7 @@ import { cellIn } from "../sql/scope.ts";
 import type { AggregateDialect, SelectDialect } from "../sql/select.ts";
 import { type Changed, describe, type TableDescription, type Target } from "../sql/target.ts";
 import { cellRefused, storedValue, WHOLE_NUMBER } from "../sql/values.ts";
-import { findBrokenKey, findTarget, isInForeignKey } from "./change.ts";
+import { findBrokenKey, findTarget, isInForeignKey, referencedSql } from "./change.ts";
 import { computing } from "./compute.ts";
 import { toRefusal } from "./failures.ts";
 import {
@@ -87,9 +87,15 @@ function toHex(bytes: string | Uint8Array): string {
 }
 
 async function dropTable(context: SqliteContext, { table }: DropTable): Promise<Changed> {
-  if (readTable(context, table).isView) throw isNoTable(table, context.database);
+  const { session, schema } = context;
+  const [view] = rows(
+    session.connection,
+    sql`select 1 from ${sql.id(schema, "sqlite_schema")} where "type" = 'view' and "name" = ${table}`,
+  );
+  if (view !== undefined) throw isNoTable(table, context.database);
+  readTable(context, table);
   requireUnreferenced(context, table);
-  run(context.session.connection, sql`drop table ${sql.id(context.schema, table)}`);
+  run(session.connection, sql`drop table ${sql.id(schema, table)}`);
   deleteColumnTypes(context, table);
   return {};
 }
@@ -196,7 +202,8 @@ async function describeTable(context: SqliteContext, name: string): Promise<Tabl
   const found = rows(
     session.connection,
     sql`select "name", "dflt_value",
-        (select "table" || '.' || "to" from pragma_foreign_key_list(${name}, ${schema})
+        (select "table" || '.' || ${referencedSql(schema)}
+          from pragma_foreign_key_list(${name}, ${schema}) as reference
           where "from" = info."name" limit 1)
       from pragma_table_xinfo(${name}, ${schema}) as info`,
   );
@@ -205,7 +212,6 @@ async function describeTable(context: SqliteContext, name: string): Promise<Tabl
   return describe(
     Array.from(columns.values(), (column) => ({
       ...column,
-      isNullable: column.isNullable && !column.isKey,
       isSerial: isSerial(column.kind),
       valueType: column.kind.family === "any" ? "any" : undefined,
       default: text(facts.get(column.name)?.[1]),

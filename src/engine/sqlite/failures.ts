@@ -58,6 +58,9 @@ function read({ message }: Error, errcode: number, origin: Origin | undefined): 
       // SQLITE_ERROR also reports limits, and values that functions do not take.
       if (limitMessage.test(message)) return tooComplex(message);
       if (message === "malformed JSON") return notJson;
+      if (message.startsWith("foreign key mismatch")) {
+        return failed(origin, undefined, "a foreign key refers to columns that are not unique");
+      }
       return failed(origin, ownWords(message));
   }
 }

@@ -15,6 +15,9 @@ interface SqliteColumn extends RemoteColumn {
 
 export interface SqliteTable extends Table<SqliteColumn> {
   readonly isView: boolean;
+  readonly isVirtual: boolean;
+  /** True if its definition says that a row may replace another one, or be left out in silence. */
+  readonly hasConflictClause: boolean;
 }
 
 /**
@@ -22,7 +25,7 @@ export interface SqliteTable extends Table<SqliteColumn> {
  * of FTS5.
  */
 export function tablesSql(schema: string): Fragment {
-  return sql`(select entry."name", entry."type" from ${sql.id(schema, "sqlite_schema")} as entry
+  return sql`(select entry."name", entry."type", entry."sql" from ${sql.id(schema, "sqlite_schema")} as entry
     join pragma_table_list(entry."name") as listed on listed."schema" = ${schema}
     where entry."type" in ('table', 'view') and listed."type" <> 'shadow') as entry`;
 }
@@ -76,8 +79,9 @@ function readNewTable(context: SqliteContext, name: string): SqliteTable {
   const found = rows(
     session.connection,
     sql`select info."name", info."type", declared."type", info."pk" > 0,
-        info."notnull" or (info."pk" and info."type" = 'INTEGER'), info."hidden" > 1,
-        entry."type" = 'view'
+        info."notnull" or (info."pk" and not exists (
+          select 1 from pragma_index_list(entry."name", ${schema}) where "origin" = 'pk')),
+        info."hidden" > 1, case info."cid" when 0 then entry."sql" end
       from ${tablesSql(schema)}
       join pragma_table_xinfo(entry."name", ${schema}) as info
       left join ${declared} as declared
@@ -86,7 +90,8 @@ function readNewTable(context: SqliteContext, name: string): SqliteTable {
       order by info."cid"`,
   );
   const all = [...found];
-  const isView = Number(all[0]?.[6]) === 1;
+  const definition = String(all[0]?.[6] ?? "");
+  const isView = /^create view/i.test(definition);
   const columns = new Map(all.map((row) => readColumn(row, isView)).map((one) => [one.name, one]));
   const indexed = new Map<string, boolean>();
   const isIndexed = (column: string) => {
@@ -94,7 +99,9 @@ function readNewTable(context: SqliteContext, name: string): SqliteTable {
     indexed.set(column, found);
     return found;
   };
-  if (columns.size > 0) return { name, isView, columns, isIndexed };
+  const isVirtual = /^create virtual/i.test(definition);
+  const hasConflictClause = /\bon\s+conflict\b/i.test(definition);
+  if (columns.size > 0) return { name, isView, isVirtual, hasConflictClause, columns, isIndexed };
   const existing = rows(
     session.connection,
     sql`select "name" from ${tablesSql(schema)} limit ${sql.lit(MAX_NAMES_COMPARED)}`,
