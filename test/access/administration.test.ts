@@ -266,13 +266,48 @@ t.test("what reaches every database needs the right to grant on each of one's ow
     const open = parseAccessFile(rules.join(""), "a");
     const entry = { ...place("new", "*"), role: "ReadOnly" } as const;
     const hidden = parseAccessFile([...rules, ...closed].join(""), "a");
+    const approval = 'require_approval = ["DELETE"]\napprovers = ["ghost"]';
+    const waiting = grant("new", "*", "ReadWrite", approval) + grant("new", "side", "ReadOnly");
+    const approved = parseAccessFile([...rules, waiting].join(""), "a");
+    const side = { database: "side", role: "ReadOnly" } as const;
     return [
       refusalOf(() => planGrant(open, dirk, entry)),
       refusalOf(() => planRevoke(hidden, dirk, place("new", "*"))),
+      refusalOf(() => planAddUser(approved, dirk, newUser("ghost"), side)),
+      refusalOf(() => planAddUser(approved, dirk, newUser("other"), side)),
     ];
   });
-  const refused = ["role_insufficient", "role_insufficient"];
-  t.strictSame(codes, [[undefined, undefined], refused, refused]);
+  const refused = new Array(3).fill("role_insufficient");
+  const open = [undefined, undefined, undefined];
+  t.strictSame(
+    codes,
+    [open, refused, refused].map((three) => [...three, undefined]),
+  );
+});
+
+t.test("a role that another entry hides until it expires is judged, too", async (t) => {
+  const team = '[[groups]]\nname = "team"\nmembers = ["olga"]\n';
+  const hidden = (expires: string) =>
+    parseAccessFile(
+      [
+        team,
+        ...["dora", "olga"].map((one) => user(one)),
+        grant("dora", "main", "DbAdmin"),
+        groupGrant("team", "main", "Owner"),
+        grant("olga", "main", "ReadOnly", expires),
+      ].join(""),
+      "a",
+    );
+  const entry = { ...place("olga", "main"), tables: ["t"], role: "ReadOnly" } as const;
+  const temporary = hidden(`expires = ${new Date(Date.now() + 60_000).toISOString()}`);
+  t.equal(
+    refusalOf(() => planGrant(temporary, dora, entry)),
+    "role_insufficient",
+  );
+  t.equal(
+    refusalOf(() => planGrant(hidden(""), dora, entry)),
+    undefined,
+  );
 });
 
 t.test("a token for one database grants only on that database", async (t) => {

@@ -127,6 +127,44 @@ t.test("entries of groups obey the rights of entries of users", async (t) => {
   t.match(unknown, { status: 404, body: { code: "user_not_found", message: /ghost/ } });
 });
 
+t.test("an entry that hides what other groups of a token give is judged by it", async (t) => {
+  const owned = [
+    groupGrant("staff:owners", "main", "Owner"),
+    grant("staff:kim", "main", "None"),
+    grant("staff:lee", "main", "ReadOnly"),
+  ];
+  const file = original.replace(groupGrant("staff:all", "main", "None"), owned.join(""));
+  const administered = `${file}${groupGrant("staff:admins", "*", "Owner")}`;
+  const expires = new Date(Date.now() + 60_000).toISOString();
+  const [kim, lee, max] = ["kim", "lee", "max"].map((one) => `/access/staff:${one}/main`);
+  const some = "/groups/staff:some/access/main";
+  const cases: [
+    text: string,
+    caller: string,
+    path: string,
+    body: object | undefined,
+    to: string,
+  ][] = [
+    // Kim may be an owner, by a token.
+    [file, "dora", `${kim}`, undefined, "role_insufficient"],
+    [file, "dora", `${kim}`, { role: "ReadWrite", expires }, "role_insufficient"],
+    [file, "dora", `${max}`, { role: "ReadOnly" }, "role_insufficient"],
+    [file, "dora", `${max}/t`, { role: "ReadOnly" }, "role_insufficient"],
+    // Of plain entries of groups, the widest counts.
+    [file, "dora", some, { role: "ReadOnly" }, "200"],
+    [administered, "dora", some, { role: "ReadOnly" }, "role_insufficient"],
+    [administered, "olga", some, { role: "ReadOnly" }, "200"],
+    [file, "dora", `${lee}`, { role: "ReadWrite" }, "200"],
+    [file, "olga", `${kim}`, undefined, "200"],
+  ];
+  for (const [text, caller, path, body, expected] of cases) {
+    await putInForce(gateway, text);
+    const method = body === undefined ? "DELETE" : "PUT";
+    const answer = await gateway.send(method, `/api${path}`, body, await tokenOf(gateway, caller));
+    t.equal(String(answer.body.code ?? answer.status), expected, `${caller} ${method} ${path}`);
+  }
+});
+
 t.test("a manager sees groups only by the entries on the manager's databases", async (t) => {
   await send("root", "PUT", "/analysts", { members: ["rita"] });
   await send("root", "PUT", "/analysts/access/main", { role: "ReadOnly" });

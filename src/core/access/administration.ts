@@ -37,6 +37,7 @@ import type { Change } from "./record-change.ts";
 import {
   type EntryRole,
   EVERY_DATABASE,
+  isExternalGroup,
   isExternalUsername,
   mayGrant,
   outranks,
@@ -84,13 +85,25 @@ function* sharingMembers(snapshot: Snapshot, group: string): Generator<Holder, u
   }
 }
 
-function effectiveRole(snapshot: Snapshot, caller: Caller, database: string): Role | undefined {
-  return widestRole(reachingEntries(effectiveGrants(snapshot, caller), database));
+/** The groups of an issuer, with entries, that a token of this user may name. */
+function possibleGroups(snapshot: Snapshot, username: string): string[] {
+  if (!isExternalUsername(username)) return [];
+  const groups = [...snapshot.grants.keys()].flatMap((holder) => groupOf(holder) ?? []);
+  return groups.filter((one) => isExternalGroup(one) && mayBeMember(snapshot, one, username));
 }
 
-/** Only the caller's own token tells its groups. */
-function callerAs(holder: Holder, actor: Subject): Caller {
-  return isActor(holder, actor) ? actor : callerFor(holder);
+function effectiveRole(snapshot: Snapshot, caller: Caller, database: string): Role | undefined {
+  // What hides an entry now may expire.
+  const grants = [Date.now(), Infinity].map((at) => effectiveGrants(snapshot, caller, at));
+  return widestRole(grants.flatMap((one) => reachingEntries(one, database)));
+}
+
+/** Only the caller's own token tells its groups. Others may have each group of their issuer. */
+function possibleCallers(snapshot: Snapshot, holder: Holder, actor: Subject): Caller[] {
+  if (isActor(holder, actor)) return [actor];
+  const groups = possibleGroups(snapshot, holderText(holder));
+  const caller = callerFor(holder);
+  return [caller, ...groups.map((group) => ({ ...caller, groups: [group] }))];
 }
 
 function isActor(holder: Holder, { username }: Subject): boolean {
@@ -187,19 +200,41 @@ function requireUnrestricted(snapshot: Snapshot, actor: Subject, database: strin
 /** The widest role on the database, of a user or of a group's members, without these entries. */
 function remainingRole(
   snapshot: Snapshot,
-  holder: Holder,
-  caller: Caller,
-  database: string,
+  { holder, database }: Pick<Grant, "holder" | "database">,
+  actor: Subject,
   replaced: readonly Grant[],
 ): Role | undefined {
-  const others = entriesIn(ownGrants(snapshot, holder)).filter(
-    (grant) => !replaced.includes(grant),
+  const others = entriesIn(ownGrants(snapshot, holder)).filter((one) => !replaced.includes(one));
+  const own = collectGrants(others);
+  const left = possibleCallers(snapshot, holder, actor).map((one) =>
+    grantsWith(snapshot, one, own),
   );
-  const left = grantsWith(snapshot, caller, collectGrants(others));
   const group = groupOf(holder);
   const sharing = group === undefined ? [] : [...sharingMembers(snapshot, group)];
-  const all = [left, ...sharing.map((other) => ownGrants(snapshot, other))];
+  const all = [...left, ...sharing.map((other) => ownGrants(snapshot, other))];
   return widestRole(all.flatMap((grants) => reachingEntries(grants, database)));
+}
+
+/** The widest role that a plain entry hides from users whose tokens name other groups. */
+function hiddenRole(
+  snapshot: Snapshot,
+  { holder, database }: Pick<Grant, "holder" | "database">,
+): Role | undefined {
+  const isHiding = unrestrictedGrant(ownGrants(snapshot, holder), database) !== undefined;
+  if (isHiding) return undefined;
+  const group = groupOf(holder);
+  const others =
+    group === undefined
+      ? possibleGroups(snapshot, holderText(holder)).map(groupHolder)
+      : [...sharingMembers(snapshot, group)];
+  const entries = others.flatMap((other) => {
+    const grants = ownGrants(snapshot, other);
+    const isByToken = [group, groupOf(other)].some(isExternalGroup);
+    // Of plain entries of groups for one place, the widest counts.
+    const isShown = group !== undefined && unrestrictedGrant(grants, database) !== undefined;
+    return isShown || !isByToken ? [] : reachingEntries(grants, database);
+  });
+  return widestRole(entries);
 }
 
 function requireGrantableRoles(
@@ -243,12 +278,13 @@ export function requireMayGrant(
     !isLimited && isActor(holder, actor) && own !== undefined && outranks(own.role, role);
   if (!isLowering) requireGrantable(snapshot, actor, grant);
   requireOutranked(snapshot, actor, holder, database);
-  if (!isLimited) return;
-  const replacedRoles = replaced.map((one) => one.role);
-  requireGrantableRoles(snapshot, actor, database, [
-    ...replacedRoles,
-    remainingRole(snapshot, holder, callerAs(holder, actor), database, replaced),
-  ]);
+  if (isLimited) {
+    const roles = replaced.map((one) => one.role);
+    const remaining = remainingRole(snapshot, grant, actor, replaced);
+    requireGrantableRoles(snapshot, actor, database, [...roles, remaining]);
+  } else if (!isActor(holder, actor)) {
+    requireGrantableRoles(snapshot, actor, database, [hiddenRole(snapshot, grant)]);
+  }
 }
 
 /**
@@ -265,10 +301,9 @@ export function requireMayRevoke(
   const { holder, database } = place;
   requireTokenFor(actor, database);
   requireUnrestricted(snapshot, actor, database);
-  const caller = callerAs(holder, actor);
-  const remaining = remainingRole(snapshot, holder, caller, database, replaced);
+  const remaining = remainingRole(snapshot, place, actor, replaced);
   if (isActor(holder, actor)) {
-    const before = replaced.some(hasLimits) ? undefined : effectiveRole(snapshot, caller, database);
+    const before = replaced.some(hasLimits) ? undefined : effectiveRole(snapshot, actor, database);
     const raises = remaining !== undefined && (before === undefined || outranks(remaining, before));
     if (raises) throw new Refusal("role_insufficient");
     return;
@@ -404,10 +439,8 @@ export function planAddUser(
       requireGrantable(snapshot, actor, known);
     }
   }
-  if (actor !== "operator") {
-    for (const database of placesToApprove(snapshot, holders)) {
-      grantingRole(snapshot, actor, database);
-    }
+  for (const database of placesToApprove(snapshot, holders)) {
+    requireGrantable(snapshot, actor, { database, role: "None" });
   }
   const add: Change = { kind: "add-user", user };
   if (given === undefined) return [add];
