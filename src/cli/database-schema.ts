@@ -12,6 +12,7 @@ import { counted, didYouMean } from "../core/base/suggestion.ts";
 import { isServerUrl } from "../core/config/addresses.ts";
 import type { LoadedConfiguration } from "../core/config/load.ts";
 import { readUpstreamCredential } from "../core/upstream/credential.ts";
+import { EngineRefusal } from "../engine/refusal.ts";
 import { DatabaseFiles } from "../engine/sqlite/files.ts";
 import type { Store } from "../engine/store.ts";
 
@@ -82,8 +83,14 @@ async function withNames<Result>(
     opening ??= openAsGuest(loaded);
     const store = await opening;
     const { answerText } = await import("../engine/spool.ts");
-    const answer = await store?.readSchema({ database, table }, new AbortController());
-    return answer === undefined ? "{}" : answerText(answer);
+    try {
+      const answer = await store?.readSchema({ database, table }, new AbortController());
+      return answer === undefined ? "{}" : answerText(answer);
+    } catch (error) {
+      // Such as a view of a table that is gone.
+      if (error instanceof EngineRefusal && error.status === 409) return "{}";
+      throw error;
+    }
   }
 
   async function readForeign(address: string, names: readonly string[]): Promise<string> {
@@ -183,8 +190,8 @@ async function* missingIn(
   const columnsOf = new Map<string, readonly string[]>();
   for (const table of covered) {
     const columns = await list(database, database, table);
-    if (columns === undefined) return;
-    columnsOf.set(table, columns);
+    if (columns === undefined) covered.delete(table);
+    else columnsOf.set(table, columns);
   }
   for (const column of used) {
     const without = [...covered].filter((table) => !columnsOf.get(table)?.includes(column));

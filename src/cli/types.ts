@@ -10,7 +10,7 @@ import {
 } from "../core/upstream/schema-source.ts";
 import { findGateway, readToken, tokenRemedy, warnIfReadable } from "./client.ts";
 import { type CommonOptions, defineCommand } from "./options.ts";
-import { plainJson, print } from "./output.ts";
+import { plainJson, print, warn } from "./output.ts";
 
 type Column = TableDescription["columns"][number];
 type Databases = ReadonlyMap<string, ReadonlyMap<string, TableDescription>>;
@@ -91,6 +91,8 @@ export function typesText(databases: Databases, source: string): string {
   return `${first}\n\n${text}`;
 }
 
+class NotFoundError extends Error {}
+
 /** Requests schema information from a gateway. @throws Error with the reason of a refusal */
 function schemaOf(gateway: URL, token: string) {
   return async <Schema extends z.ZodType>(
@@ -112,12 +114,22 @@ function schemaOf(gateway: URL, token: string) {
     }
     const isSaid = typeof body === "object" && body !== null && "message" in body;
     const reason = isSaid ? plainJson(body.message).slice(1, -1) : `status ${answer.status}`;
+    if (answer.status === 404) throw new NotFoundError(`${url}: ${reason}`);
     throw new Error(
       answer.status === 401
         ? `${gateway.origin} rejected the token (${reason}); ${tokenRemedy}`
         : `${url}: ${reason}`,
     );
   };
+}
+
+/** Undefined, with a warning, for what is listed and cannot be described. */
+function orLeftOut<Found>(asked: Promise<Found>): Promise<Found | undefined> {
+  return asked.catch((error: unknown) => {
+    if (!(error instanceof NotFoundError)) throw error;
+    warn(`${error.message}; it is left out`);
+    return undefined;
+  });
 }
 
 async function run(options: CommonOptions): Promise<void> {
@@ -129,9 +141,13 @@ async function run(options: CommonOptions): Promise<void> {
   const names = only === undefined ? (await ask(databaseList)).data.databases : [only];
   const databases = new Map<string, Map<string, TableDescription>>();
   for (const database of names) {
+    const asked = ask(tableList, database);
+    const listed = await (only === undefined ? orLeftOut(asked) : asked);
+    if (listed === undefined) continue;
     const tables = new Map<string, TableDescription>();
-    for (const table of (await ask(tableList, database)).data.tables) {
-      tables.set(table, (await ask(tableDescription, database, table)).data);
+    for (const table of listed.data.tables) {
+      const described = await orLeftOut(ask(tableDescription, database, table));
+      if (described !== undefined) tables.set(table, described.data);
     }
     databases.set(database, tables);
   }

@@ -1,6 +1,7 @@
-import { mkdirSync, writeFileSync } from "node:fs";
+import { mkdirSync, symlinkSync, writeFileSync } from "node:fs";
 import type { ServerResponse } from "node:http";
 import path from "node:path";
+import { DatabaseSync } from "node:sqlite";
 import t, { type Test } from "tap";
 import { startPostgres } from "../engine/postgres/server.ts";
 import { eventually } from "../kit/eventually.ts";
@@ -8,6 +9,7 @@ import { freePort } from "../kit/free-port.ts";
 import { startGateway, type TestGateway, temporaryHome } from "../kit/gateway.ts";
 import { select } from "../kit/queries.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
+import { runWarm } from "../kit/warm-command.ts";
 import { statelessCall } from "../mcp/messages.ts";
 import { fetchMetrics } from "../observe/exposition.ts";
 import { callTool, refusalOf, send } from "./mcp.ts";
@@ -32,11 +34,32 @@ t.test("a database that is broken has no schema, and its queries say why", async
   const home = temporaryHome(t);
   mkdirSync(path.join(home, "data"), { mode: 0o700 });
   writeFileSync(path.join(home, "data", "broken.sqlite"), "no database at all. ".repeat(100));
+  mkdirSync(path.join(home, "data", "folder.sqlite"));
+  symlinkSync("nowhere", path.join(home, "data", "link.sqlite"));
+  const whole = new DatabaseSync(path.join(home, "data", "whole.sqlite"));
+  whole.exec("create table notes (id int); create view lost as select * from gone");
+  whole.close();
   const gateway = await startGateway(t, { home });
   const root = await gateway.login();
-  for (const route of ["/schema/broken", "/schema/broken/notes"]) {
-    t.match(await gateway.get(route, root), { status: 404, body: { code: "schema_not_found" } });
+  const databases = ["broken", "main", "whole"];
+  t.strictSame((await gateway.get("/schema", root)).body.data, { databases });
+  const tables = ["lost", "notes"];
+  t.strictSame((await gateway.get("/schema/whole", root)).body.data, { tables });
+  const described = { code: "schema_not_found", message: /cannot describe this; a query/ };
+  for (const route of ["/schema/broken", "/schema/broken/notes", "/schema/whole/lost"]) {
+    t.match(await gateway.get(route, root), { status: 404, body: described });
   }
+  const resources = await send(gateway, statelessCall("resources/list"), root);
+  const uris = tables.map((table) => ({ uri: `gatehouse:///whole/${table}` }));
+  t.match(resources.body.result, { resources: uris });
+
+  const types = ["types", "--url", gateway.url];
+  const printed = await runWarm(home, types, "", { GATEHOUSE_TOKEN: root });
+  t.match(printed, { code: 0, stdout: /^ {2}whole: \{$\n {4}notes: \{$/m });
+  const warnings = /^warning: .*\/broken: .* left out\nwarning: .*\/whole\/lost: .* left out\n$/;
+  t.match(printed.stderr, warnings);
+  const entry = ["access", "grant", "admin", "whole", "ReadOnly", "--row-filter", "tenant = acme"];
+  t.match(await runWarm(home, entry), { stderr: /whole\.notes has no column tenant/ });
   const rita = await gateway.addUser("rita", "ReadOnly", "broken");
   const answer = await gateway.query(
     { Select: { database: "broken", from: "notes", columns: ["id"] } },

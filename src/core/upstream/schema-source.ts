@@ -92,8 +92,12 @@ function read<Schema extends z.ZodType>(
   schema: Schema,
   { status, body }: QueryAnswer,
 ): z.output<Schema> {
-  // 409: the database cannot describe it, such as a view of a table that is gone.
-  if ([400, 404, 409].includes(status)) throw new Refusal("schema_not_found");
+  if (status === 409) {
+    // Such as a view of a table that is gone.
+    const message = "The database cannot describe this; a query of it says why";
+    throw new Refusal("schema_not_found", { message });
+  }
+  if ([400, 404].includes(status)) throw new Refusal("schema_not_found");
   const detail = `schema: status ${status}`;
   if (status >= 500) {
     const isBusy = busy.safeParse(parse(body)).success;

@@ -36,7 +36,8 @@ export class DatabaseFiles {
   }
 
   names(): string[] {
-    return this.#found().filter(isPlainName).sort();
+    const isFile = (name: string) => isPlainName(name) && this.fileAt(name) !== undefined;
+    return this.#found().filter(isFile).sort();
   }
 
   path(name: string): string {

@@ -48,7 +48,8 @@ function registerResources(
     async list({ mcpReq: { signal } }) {
       const resources: ListResourcesResult["resources"] = [];
       for (const database of await schema.listDatabases(exchange, signal)) {
-        for (const table of (await schema.listTables(exchange, database, signal)).tables) {
+        const { tables } = await schema.listTables(exchange, database, signal).catch(noTables);
+        for (const table of tables) {
           const name = `${database}/${table}`;
           resources.push({ uri: `${scheme}${name}`, name, mimeType });
           if (resources.length === MAX_LISTED_TABLES) return { resources };
@@ -74,6 +75,12 @@ function registerResources(
       throw new ProtocolError(ProtocolErrorCode.InvalidParams, message, { uri, code });
     }
   });
+}
+
+/** Of a database that the list has and that cannot be opened. */
+function noTables(error: unknown): { readonly tables: readonly string[] } {
+  if (error instanceof Refusal && error.code === "schema_not_found") return { tables: [] };
+  throw error;
 }
 
 const forwardedHeader = /^(?:accept|content-type|last-event-id|mcp-.*)$/;
