@@ -112,6 +112,7 @@ t.test("a credential of the gateway that the upstream refuses is not the client'
 t.test("the upstream's cookies and addresses do not reach a client", async (t) => {
   const given = {
     "set-cookie": "AuthSession=admin",
+    task_resource_usage: '{"taskId":7}',
     "www-authenticate": "Basic",
     location: "http://127.0.0.1:5984/alpha/x",
     "x-kept": "yes",
@@ -121,7 +122,7 @@ t.test("the upstream's cookies and addresses do not reach a client", async (t) =
   for (const [method, path, way] of waysUp) {
     const answer = await gateway.request(path, { method, headers });
     t.equal(answer.status, 200, way);
-    for (const name of ["set-cookie", "www-authenticate", "location"]) {
+    for (const name of ["set-cookie", "www-authenticate", "location", "task_resource_usage"]) {
       t.equal(answer.headers.get(name), null, `${way}: ${name}`);
     }
     t.equal(answer.headers.get("x-kept"), "yes");

@@ -75,7 +75,19 @@ function decide(gateway: Gateway, exchange: Exchange, access: Access): Decision 
   return decision ?? { allowed: false, reason: "no_grant", role: undefined, entry: undefined };
 }
 
-function denialOf({ database, table, alias, element }: Access, decision: Decision): Refusal {
+function denialOf(
+  gateway: Gateway,
+  exchange: Exchange,
+  access: Access,
+  decision: Decision,
+): Refusal {
+  const { database, table, alias, element, permissions } = access;
+  // A pattern has been judged before. A denied name must not tell whether it is an alias.
+  if (alias !== undefined && !alias.includes("*")) {
+    const named: Access = { permissions, database, table: alias, element };
+    const own = decide(gateway, exchange, named);
+    if (own?.allowed === false) return denialOf(gateway, exchange, named, own);
+  }
   const { reason } = decision;
   const code = reason === "allowed" ? "no_grant" : reason;
   let { message } = decision;
@@ -129,7 +141,7 @@ function authorize(gateway: Gateway, exchange: Exchange, plan: Plan): Identity |
     }
     roles.set(database, role ?? "");
     if (decision?.allowed === false) {
-      denial = denialOf(access, decision);
+      denial = denialOf(gateway, exchange, access, decision);
       break;
     }
   }
@@ -184,17 +196,20 @@ function readAnswer(body: Buffer): Json {
 function requireStillAllowed(gateway: Gateway, exchange: Exchange, plan: Plan): void {
   for (const access of plan.accesses) {
     const decision = decide(gateway, exchange, access);
-    if (decision?.allowed === false) throw denialOf(access, decision);
+    if (decision?.allowed === false) throw denialOf(gateway, exchange, access, decision);
   }
   requireRank(gateway, exchange, plan);
 }
 
-/** They belong to the gateway's own credential, which the client must not have. */
-const ofCredential = /^(?:set-cookie2?|www-authenticate|authentication-info)$/i;
+/**
+ * They belong to the gateway's own credential, which the client must not have, or, in OpenSearch, to
+ * the work of all users.
+ */
+const ofOthers = /^(?:set-cookie2?|www-authenticate|authentication-info|task_resource_usage)$/i;
 const ofPlace = /^(?:content-)?location$/i;
 /** The parser returns the same list for an identical head. */
 const hasChecked = memoizeLast((raw: readonly string[]): boolean =>
-  raw.some((name, at) => at % 2 === 0 && (ofCredential.test(name) || ofPlace.test(name))),
+  raw.some((name, at) => at % 2 === 0 && (ofOthers.test(name) || ofPlace.test(name))),
 );
 
 /**
@@ -217,7 +232,7 @@ function passedHeaders(
     if (ofPlace.test(name)) {
       return /^\/(?!\/)/.test(value) || value.startsWith(`${proto}://${host}/`);
     }
-    return !ofCredential.test(name);
+    return !ofOthers.test(name);
   };
   return raw.filter((_, at) => {
     const start = at - (at % 2);
