@@ -19,7 +19,7 @@ import {
 } from "../core/access/grant.ts";
 import { callerFor } from "../core/access/groups.ts";
 import { parseAccess } from "../core/access/parse.ts";
-import { type AccessExplanation, grantingEntries } from "../core/access/policy.ts";
+import { type AccessExplanation, grantingEntries, questionSetting } from "../core/access/policy.ts";
 import { isExternalGroup } from "../core/access/roles.ts";
 import { addedTexts } from "../core/access/row-filter.ts";
 import { accountObstacle, type Snapshot } from "../core/access/snapshot.ts";
@@ -82,7 +82,8 @@ async function readQuestion(operation: string, where: string, options: QuestionO
   const question = { permissions: readPermissions(operation, loaded.configuration), ...place };
   const snapshot = await readAccess(loaded);
   const { via, client } = options;
-  return { question, snapshot, context: { via, client, now: Date.now() } };
+  const context = { via, client, ...questionSetting(loaded.configuration) };
+  return { question, snapshot, context };
 }
 
 async function checkAccess(

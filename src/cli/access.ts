@@ -19,6 +19,7 @@ import {
 } from "../core/access/grant.ts";
 import { allEntries } from "../core/access/groups.ts";
 import { lintEntry } from "../core/access/lint.ts";
+import { questionSetting } from "../core/access/policy.ts";
 import { entryKeys, entryRoles } from "../core/access/records.ts";
 import { type EntryRole, isGroupName } from "../core/access/roles.ts";
 import { isKnownHolder } from "../core/access/snapshot.ts";
@@ -84,7 +85,8 @@ async function grantAccess(
   const plan: Plan = (current) =>
     actions.grant.plan(current, "operator", { grant, keepsOther }, loaded.configuration);
   const snapshot = await changeAccess(loaded, { holder, database: where }, plan, options);
-  for (const problem of lintEntry(snapshot, grant, Date.now())) warn(problem);
+  const setting = questionSetting(loaded.configuration);
+  for (const problem of lintEntry(snapshot, grant, setting)) warn(problem);
   print(entryInWords(grant));
   const about = `the entry of ${holderName(holder)} for ${where}`;
   for (const missing of await missingNames(loaded, snapshot, [[about, grant]])) warn(missing);
@@ -110,13 +112,15 @@ async function listEffective(username: string, options: ListOptions): Promise<vo
   const { effectiveAccess, effectiveLimits, operationsInWords, viewEffective, wayInWords } =
     await import("../core/access/effective.ts");
   const { database, groups = [] } = options;
-  const snapshot = await readAccess(loadFor(options));
+  const loaded = loadFor(options);
+  const snapshot = await readAccess(loaded);
   const holder = userHolder(username);
   const isNamed = [...snapshot.groups.values()].some(({ members }) => members.includes(username));
   if (!isKnownHolder(snapshot, holder) && !isNamed) {
     throw namedRefusal("user_not_found", { holder, snapshot });
   }
-  const rows = effectiveAccess(snapshot, { username, groups }, Date.now());
+  const setting = questionSetting(loaded.configuration);
+  const rows = effectiveAccess(snapshot, { username, groups }, setting);
   const selected = rows.filter((row) => database === undefined || row.database === database);
   const head = ["PLACE", "OPERATIONS", "LIMITS", "VIA", "ENTRY"];
   const toCells = (row: (typeof rows)[number]) => [

@@ -6,7 +6,7 @@ import { entriesIn } from "../core/access/entries.ts";
 import { describePlace, holderName, userOf } from "../core/access/grant.ts";
 import { lintAccess } from "../core/access/lint.ts";
 import { holdersWithoutRecord } from "../core/access/parse.ts";
-import { findCaseConflicts } from "../core/access/policy.ts";
+import { findCaseConflicts, questionSetting } from "../core/access/policy.ts";
 import { boundaryName } from "../core/access/rights.ts";
 import { runAtOnce } from "../core/base/cooperative-scheduling.ts";
 import { isThere } from "../core/base/files/guarded.ts";
@@ -110,7 +110,7 @@ async function* checkAccess(loaded: LoadedConfiguration): Findings {
   }
   const warning = runAtOnce(administratorWarning(snapshot, loaded.configuration));
   if (warning !== undefined) yield { warning };
-  yield* firstWarnings(runAtOnce(lintAccess(snapshot, Date.now())));
+  yield* firstWarnings(runAtOnce(lintAccess(snapshot, questionSetting(loaded.configuration))));
   const named = [
     ...entries.map(
       (grant) =>

@@ -73,7 +73,7 @@ t.test("the effective rows agree with the decisions on queries", async (t) => {
     const world = worldOf(choose);
     const snapshot = snapshotOf(world);
     const subject: Subject = subjectOf(world);
-    const rows = effectiveAccess(snapshot, subject, now);
+    const rows = effectiveAccess(snapshot, subject, { now, hasPreset: false });
     const asked = askedBy(choose);
     const { via, client } = asked;
     const context = { via, client, now, isEngine: true };
@@ -130,7 +130,7 @@ const file = [
 ].join("");
 const snapshot = parseAccessFile(file, "access_control.toml");
 const listed = (username: string, groups: readonly string[] = []) =>
-  effectiveAccess(snapshot, { username, groups }, Date.now());
+  effectiveAccess(snapshot, { username, groups }, { now: Date.now(), hasPreset: false });
 const words = (rows: readonly EffectiveAccess[]) =>
   rows.map((row) => {
     const { database, table = "-", via = "any", client = "", entry } = row;

@@ -47,6 +47,7 @@ function seen(snapshot: ReturnType<typeof snapshotWith>, subject: Subject, table
   const { reason, role, entry } = explainAccess(snapshot, subject, question, {
     via: "query",
     now: Date.now(),
+    hasPreset: false,
   });
   return `${reason} ${role} ${entry}`;
 }
@@ -155,7 +156,9 @@ t.test("lint names groups that are unknown, empty or without entries", async (t)
   const text = `${user("rita")}${groups}${empty}[[acl]]\n${on(group("unknown"), "main", "ReadOnly")}
 [[acl]]\n${on(group("analysts"), "main", "ReadOnly")}
 [[boundaries]]\nvia = "mcp"\ngroup = "support"\nrole = "ReadOnly"\n`;
-  const findings = runAtOnce(lintAccess(parseAccessFile(text, "access.toml"), Date.now()));
+  const findings = runAtOnce(
+    lintAccess(parseAccessFile(text, "access.toml"), { now: Date.now(), hasPreset: false }),
+  );
   t.strictSame(findings, [
     "the entry of group unknown for main: there is no such group, so it never applies",
     "the group empty: has no members",
@@ -221,7 +224,7 @@ t.test("a question about a group counts the boundaries of that group only", asyn
     const reasonWith = (boundaries: string) => {
       const snapshot = parseAccessFile(`${user("rita")}${groups}${acl}\n${boundaries}`, "a.toml");
       const question = { permissions: ["INSERT"] as const, database: "main", table: undefined };
-      const context = { via: "mcp", now: Date.now() } as const;
+      const context = { via: "mcp", now: Date.now(), hasPreset: false } as const;
       return explainAccess(snapshot, callerFor(groupHolder(name)), question, context).reason;
     };
     t.equal(reasonWith(boundary(name)), "role_insufficient", name);

@@ -7,8 +7,9 @@ import { user } from "./kit.ts";
 const now = Date.UTC(2026, 5, 1);
 const people = `${user("root")}${user("rita", 'attributes = { tenant = "acme", regions = ["eu"] }')}`;
 
-function lint(tables: string): string[] {
-  return runAtOnce(lintAccess(parseAccessFile(people + tables, "access.toml"), now));
+function lint(tables: string, hasPreset = false): string[] {
+  const snapshot = parseAccessFile(people + tables, "access.toml");
+  return runAtOnce(lintAccess(snapshot, { now, hasPreset }));
 }
 
 const entry = (more: string, place = 'database = "main"') =>
@@ -70,6 +71,21 @@ t.test("each doubtful entry or boundary is described in one sentence", async (t)
     t.equal(found.length, 1, found.join("; "));
     t.match(found[0], expected);
   }
+});
+
+t.test("limits that a preset cannot keep give a warning", async (t) => {
+  const limited = entry(`${write}max_rows = 5\nrequire_approval = ["DELETE"]`);
+  t.strictSame(lint(limited, true), [
+    "the entry of rita for main: upstream.preset cannot keep its limits, so it allows nothing: at most 5 rows",
+    "the entry of rita for main: upstream.preset asks for no approvals, so it denies DELETE",
+  ]);
+  t.strictSame(lint(limited), []);
+  const bound = '[[boundaries]]\nvia = "query"\nmax_rows = 5\n';
+  t.match(lint(bound, true), [/^the boundary query: upstream\.preset cannot keep/]);
+  t.strictSame(lint(bound.replace('"query"', '"mcp"'), true), []);
+  const plain =
+    entry('role = "None"\ntables = ["a"]') + entry(`${write}expires = 2026-07-01T00:00:00Z`);
+  t.strictSame(lint(plain, true), []);
 });
 
 t.test("entries without mistakes give no warning", async (t) => {

@@ -339,6 +339,36 @@ t.test("a drafted grant knows the groups that decided, and keeps their limits", 
   }
 });
 
+t.test("a grant is drafted from a denied request of a preset or a route", async (t) => {
+  const { gateway, url } = await staffedConsole(
+    t,
+    ["root * Owner", "rita side ReadOnly"],
+    auditFile,
+  );
+  const denied = (operation: string, tables: readonly string[]) => {
+    const decided = { level: "warn", decision: "deny", reason: "no_grant", status: 403 };
+    const operations = [{ operation, database: "main", tables, role: "" }];
+    const line = { user: "rita", via: "query", operationCount: 1, msg: "request", operations };
+    return `${JSON.stringify({ time: new Date().toISOString(), ...decided, ...line })}\n`;
+  };
+  const lines = [
+    ["SELECT", ["docs"], "table=docs&role=ReadOnly"],
+    ["INSERT UPDATE", ["docs"], "table=docs&role=ReadWrite"],
+    ["SELECT", ["logs-*"], "table=logs-*&role=ReadOnly"],
+    ["SELECT", ["*"], "role=ReadOnly"],
+    ["CREATE", [], "role=DbAdmin"],
+    ["DROP DATABASE", [], "role=Owner"],
+  ] as const;
+  const file = path.join(gateway.home, "audit.log");
+  const root = await signedIn(t, url, "root");
+  for (const [operation, tables, expected] of lines) {
+    writeFileSync(file, denied(operation, tables));
+    const text = unescaped((await root.get("/audit?outcome=denied&user=rita")).text);
+    const [link = ""] = /\/access\/entry[^"]*/.exec(text) ?? [];
+    t.equal(decodeURIComponent(link).replace(/.*&database=main&/, ""), expected, operation);
+  }
+});
+
 t.test("without an audit file, the page explains how to set one", async (t) => {
   const { url } = await staffedConsole(t, staff, "");
   const page = await openPage(t);

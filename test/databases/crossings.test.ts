@@ -135,7 +135,7 @@ for (const preset of sampled(presets)) {
   const opened = await open(t, preset, ({ place }) => ({
     config: staff.section('groups_claim = "groups"'),
     auth: 'accept = ["bearer", "basic", "apikey", "header:x-chroma-token"]',
-    grants: ["root * Owner", "rita elsewhere ReadOnly", "wim elsewhere ReadOnly"],
+    grants: ["root * Owner", ...["rita", "wim", "kim"].map((name) => `${name} elsewhere ReadOnly`)],
     more:
       '\n[[groups]]\nname = "analysts"\nmembers = ["rita"]\n' +
       entry('group = "analysts"', place, "ReadOnly") +
@@ -204,6 +204,44 @@ for (const preset of sampled(presets)) {
       await eventually("the token is revoked", async () => {
         return (await ask(gateway, read, headers)).status === 401;
       });
+    }
+  });
+
+  t.test(`${preset}: commands say which limits deny everything`, async (t) => {
+    const { gateway, login, read, place, database, pattern } = opened;
+    const headers = bearer(await login("kim"));
+    const { stdout: before } = await runWarm(gateway.home, ["config", "check"]);
+    t.notMatch(before, "upstream.preset");
+    const table = /tables = \["(.*)"\]/.exec(place)?.[1]?.replace("*", "1");
+    const where = table === undefined ? database : `${database}.${table}`;
+    for (const [limit, expected] of [
+      ["", "ok"],
+      ["max_rows = 5", "403 not_narrowable"],
+      ['columns = ["id"]', "403 not_narrowable"],
+      ['require_approval = ["SELECT"]', "403 not_narrowable"],
+      ['require_approval = ["DELETE"]', "ok"],
+    ] as const) {
+      const limited = `${entry('username = "kim"', place, "ReadWrite")}${limit}\n`;
+      let written = "";
+      await gateway.edit((text) => {
+        written = text;
+        return text + limited;
+      });
+      await eventually(`${limit} decides`, async () => {
+        const answer = await ask(gateway, read, headers);
+        return codeOf(answer) === expected;
+      });
+      const check = await runWarm(gateway.home, ["access", "check", "kim", "SELECT", where]);
+      t.match(check.stdout, expected === "ok" ? /^allowed/ : /^denied.*upstream\.preset/, limit);
+      const who = await runWarm(gateway.home, ["access", "who", "SELECT", where]);
+      t.equal(/^kim /m.test(who.stdout), expected === "ok", `${pattern}: ${limit}`);
+      const effective = ["access", "list", "--effective", "kim", "--json"];
+      const rows = JSON.parse((await runWarm(gateway.home, effective)).stdout);
+      const [row] = rows.filter((one: { database: string }) => one.database === database);
+      t.equal(row.operations.includes("SELECT"), expected === "ok", limit);
+      const lint = await runWarm(gateway.home, ["config", "check"]);
+      t.equal(lint.stderr.includes("upstream.preset"), limit !== "", limit);
+      await gateway.edit(() => written);
     }
   });
 

@@ -7,7 +7,13 @@ import { entriesIn } from "./entries.ts";
 import { limitsInWords, viewEntry } from "./entry-view.ts";
 import { type EntryPoint, type Grant, groupOf, readHolder, userHolder } from "./grant.ts";
 import { type Caller, effectiveGrants, isMeant } from "./groups.ts";
-import { type AccessExplanation, type AccessQuestion, explainAccess } from "./policy.ts";
+import {
+  type AccessExplanation,
+  type AccessQuestion,
+  explainAccess,
+  type QuestionContext,
+  type QuestionSetting,
+} from "./policy.ts";
 import {
   boundaryName,
   type DecidingEntry,
@@ -65,10 +71,10 @@ function accessVia(
   caller: Caller,
   place: Place,
   origin: QueryOrigin,
-  now: number,
+  setting: QuestionSetting,
 ): EffectiveAccess | undefined {
   const { database, table } = place;
-  const entry = decidingEntry(snapshot, caller, database, table, now);
+  const entry = decidingEntry(snapshot, caller, database, table, setting.now);
   if (entry === undefined) return undefined;
   const group = groupOf(readHolder(caller.username));
   const obstacle =
@@ -81,7 +87,7 @@ function accessVia(
   let denial: AccessExplanation | undefined;
   for (const permission of permissionsFor(place, origin)) {
     const question = { permissions: [permission], database, table };
-    const decision = explainAccess(snapshot, caller, question, { ...origin, now });
+    const decision = explainAccess(snapshot, caller, question, { ...origin, ...setting });
     if (decision.allowed) allowed.set(permission, decision);
     else denial ??= decision;
   }
@@ -129,11 +135,11 @@ export function effectiveAt(
   snapshot: Snapshot,
   caller: Caller,
   place: Place,
-  now: number,
+  setting: QuestionSetting,
 ): EffectiveAccess[] {
-  const query = accessVia(snapshot, caller, place, { via: "query" }, now);
+  const query = accessVia(snapshot, caller, place, { via: "query" }, setting);
   if (query === undefined) return [];
-  const mcp = accessVia(snapshot, caller, place, { via: "mcp" }, now);
+  const mcp = accessVia(snapshot, caller, place, { via: "mcp" }, setting);
   const rows: EffectiveAccess[] =
     mcp === undefined || isAlike(query, mcp)
       ? [query]
@@ -142,7 +148,7 @@ export function effectiveAt(
           { ...mcp, via: "mcp" },
         ];
   for (const origin of boundaryClients(snapshot, caller, place.database)) {
-    const row = accessVia(snapshot, caller, place, origin, now);
+    const row = accessVia(snapshot, caller, place, origin, setting);
     const usual = origin.via === "mcp" ? mcp : query;
     if (row === undefined || (usual !== undefined && isAlike(row, usual))) continue;
     rows.push({ ...row, via: origin.via, ...(origin.client && { client: origin.client }) });
@@ -161,8 +167,9 @@ function boundedDatabases(snapshot: Snapshot, caller: Caller): string[] {
 export function effectiveAccess(
   snapshot: Snapshot,
   caller: Caller,
-  now: number,
+  setting: QuestionSetting,
 ): EffectiveAccess[] {
+  const { now } = setting;
   const grants = effectiveGrants(snapshot, caller, now);
   const bounded = new Set(grants.has(EVERY_DATABASE) ? boundedDatabases(snapshot, caller) : []);
   const databases = [...new Set([...grants.keys(), ...bounded])];
@@ -174,7 +181,9 @@ export function effectiveAccess(
       ? places
       : places.filter((place) => place.database === database);
     const tables = new Set(own.map(({ table }) => table));
-    return [...tables].flatMap((table) => effectiveAt(snapshot, caller, { database, table }, now));
+    return [...tables].flatMap((table) =>
+      effectiveAt(snapshot, caller, { database, table }, setting),
+    );
   });
 }
 
@@ -219,6 +228,7 @@ const explanations: Partial<Record<Answer, string>> = {
   role_insufficient: "the role does not include this",
   database_case_mismatch: "the access file spells this database in another case",
   grant_expired: "the entry has expired",
+  not_narrowable: "the entry or a boundary limits it, which upstream.preset cannot keep",
   token_database: "the token is for another database",
   token_read_only: "the token is read-only",
   user_not_found: "the user does not exist",
@@ -256,7 +266,7 @@ export function answerQuestion(
   snapshot: Snapshot,
   caller: Caller,
   question: AccessQuestion,
-  context: QueryOrigin & { readonly now: number },
+  context: QuestionContext,
 ) {
   const decided = explainAccess(snapshot, caller, question, context);
   const { username } = caller;

@@ -2,6 +2,7 @@
 
 import { type Steps, visitEach } from "../base/cooperative-scheduling.ts";
 import { entriesAt, entriesIn, type UserGrants } from "./entries.ts";
+import { limitsInWords } from "./entry-view.ts";
 import {
   attributeReference,
   type Boundary,
@@ -17,6 +18,7 @@ import {
   type RowCondition,
   userOf,
 } from "./grant.ts";
+import type { QuestionSetting } from "./policy.ts";
 import { boundaryName, findOtherSpelling } from "./rights.ts";
 import { isExternalUsername, isLocalGroupName, roleAllows } from "./roles.ts";
 import { namesOfPerson, ownGrants, type Snapshot, type User } from "./snapshot.ts";
@@ -94,6 +96,16 @@ function* lintKeys(grant: Grant): Generator<string, undefined> {
   }
 }
 
+/** Requests that a preset forwards are passed whole or refused. */
+function* lintUnderPreset({ requireApproval, expires: _, ...limits }: Partial<Grant>) {
+  const unkept = limitsInWords(limits);
+  if (unkept !== "")
+    yield `upstream.preset cannot keep its limits, so it allows nothing: ${unkept}`;
+  if (requireApproval !== undefined) {
+    yield `upstream.preset asks for no approvals, so it denies ${requireApproval.join(", ")}`;
+  }
+}
+
 function* lintExpiry(grants: UserGrants, grant: Grant, now: number) {
   const { database, tables, expires } = grant;
   if (expires === undefined || expires > now) return;
@@ -106,12 +118,13 @@ function* lintExpiry(grants: UserGrants, grant: Grant, now: number) {
     : "has expired, and denies access until it is removed";
 }
 
-function* lintGrant(snapshot: Snapshot, grant: Grant, now: number) {
+function* lintGrant(snapshot: Snapshot, grant: Grant, { now, hasPreset }: QuestionSetting) {
   const grants = ownGrants(snapshot, grant.holder);
   const { holder, database, tables = [], columns, rowFilter = [] } = grant;
   if (isUnknownGroup(snapshot, holder)) yield "there is no such group, so it never applies";
   yield* lintExpiry(grants, grant, now);
   yield* lintKeys(grant);
+  if (hasPreset) yield* lintUnderPreset(grant);
   yield* lintApproval(snapshot, grant, holder);
   const unwritable = beyond(grant.writableColumns, columns);
   if (unwritable !== "")
@@ -134,7 +147,7 @@ function* lintGrant(snapshot: Snapshot, grant: Grant, now: number) {
   }
 }
 
-function* lintBoundary(snapshot: Snapshot, boundary: Boundary) {
+function* lintBoundary(snapshot: Snapshot, boundary: Boundary, { hasPreset }: QuestionSetting) {
   const { holder } = boundary;
   if (holder !== undefined && isWithoutRecord(snapshot, userOf(holder))) {
     yield `is for ${holderText(holder)}, who has no record`;
@@ -143,6 +156,7 @@ function* lintBoundary(snapshot: Snapshot, boundary: Boundary) {
     yield "there is no such group, so it never applies";
   }
   yield* lintApproval(snapshot, boundary, holder);
+  if (hasPreset && boundary.via === "query") yield* lintUnderPreset(boundary);
 }
 
 function* lintGroup(snapshot: Snapshot, { name, members }: Group) {
@@ -159,14 +173,18 @@ function* lintGroup(snapshot: Snapshot, { name, members }: Group) {
   if (!isUsed) yield "has no entries";
 }
 
-export function* lintEntry(snapshot: Snapshot, grant: Grant, now: number): Generator<string> {
-  for (const finding of lintGrant(snapshot, grant, now)) {
+export function* lintEntry(
+  snapshot: Snapshot,
+  grant: Grant,
+  setting: QuestionSetting,
+): Generator<string> {
+  for (const finding of lintGrant(snapshot, grant, setting)) {
     yield `the entry of ${holderName(grant.holder)} for ${describePlace(grant)}: ${finding}`;
   }
 }
 
 /** Lint of the whole file. Each sentence names its entry or boundary. */
-export function* lintAccess(snapshot: Snapshot, now: number): Steps<string[]> {
+export function* lintAccess(snapshot: Snapshot, setting: QuestionSetting): Steps<string[]> {
   const findings: string[] = [];
   yield* visitEach(snapshot.users.values(), ({ username, sameAs }) => {
     if (sameAs === undefined || !isWithoutRecord(snapshot, sameAs)) return;
@@ -174,7 +192,7 @@ export function* lintAccess(snapshot: Snapshot, now: number): Steps<string[]> {
   });
   yield* visitEach(snapshot.grants, ([, grants]) => {
     for (const grant of entriesIn(grants)) {
-      for (const finding of lintEntry(snapshot, grant, now)) findings.push(finding);
+      for (const finding of lintEntry(snapshot, grant, setting)) findings.push(finding);
     }
   });
   yield* visitEach(snapshot.groups.values(), (group) => {
@@ -183,7 +201,7 @@ export function* lintAccess(snapshot: Snapshot, now: number): Steps<string[]> {
     }
   });
   for (const boundary of snapshot.boundaries) {
-    for (const finding of lintBoundary(snapshot, boundary)) {
+    for (const finding of lintBoundary(snapshot, boundary, setting)) {
       findings.push(`the boundary ${boundaryName(boundary)}: ${finding}`);
     }
   }

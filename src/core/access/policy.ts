@@ -357,7 +357,22 @@ export interface AccessQuestion {
   readonly table?: string | undefined;
 }
 
-type QuestionContext = QueryOrigin & { readonly now: number };
+/** When a question is asked, and of which gateway. */
+export interface QuestionSetting {
+  readonly now: number;
+  /** True if the upstream has a preset, whose requests cannot be limited to a part. */
+  readonly hasPreset: boolean;
+}
+
+export type QuestionContext = QueryOrigin & QuestionSetting;
+
+export function questionSetting({
+  upstream,
+}: {
+  readonly upstream: { readonly preset?: string | undefined };
+}): QuestionSetting {
+  return { now: Date.now(), hasPreset: upstream.preset !== undefined };
+}
 
 export interface AccessExplanation extends Decision {
   /** The deciding entry, combined with the limits of boundaries. */
@@ -390,6 +405,10 @@ export function explainAccess(
   const wanted = [{ table, permissions }];
   const given = checkRights(snapshot, subject, database, wanted, context);
   if ("reason" in given) return given;
+  for (const permission of context.hasPreset ? permissions : []) {
+    const decision = decideWholeDatabase(snapshot, subject, permission, database, context, table);
+    if (!decision.allowed) return decision;
+  }
   const grant = given.rights[0]?.entry.grant;
   const approvals = [...neededApprovals(database, given)];
   return {

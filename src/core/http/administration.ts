@@ -26,7 +26,7 @@ import {
   writtenHolder,
 } from "../access/grant.ts";
 import { effectiveGrants, listLocalGroups } from "../access/groups.ts";
-import { isAdministrator } from "../access/policy.ts";
+import { isAdministrator, questionSetting } from "../access/policy.ts";
 import { type Change, latestIssue, userLosingTokens } from "../access/record-change.ts";
 import { EVERY_DATABASE, isExternalUsername } from "../access/roles.ts";
 import {
@@ -250,7 +250,7 @@ export const userAccess: Endpoint = listing("access", (gateway, exchange) => {
     : requireVisible(snapshot, actor, userHolder(username));
   const caller = isOwn ? actor : { username, groups };
   const items = isEffective
-    ? effectiveAccess(snapshot, caller, Date.now())
+    ? effectiveAccess(snapshot, caller, questionSetting(gateway.configuration))
         .filter(({ database }) => isVisible(database))
         .map(viewEffective)
     : accessOfUser(snapshot, username).filter(({ database }) => isVisible(database));

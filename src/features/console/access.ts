@@ -28,6 +28,7 @@ import {
 } from "../../core/access/grant.ts";
 import { callerFor, listLocalGroups, mayHaveTokenGroups } from "../../core/access/groups.ts";
 import { lintEntry } from "../../core/access/lint.ts";
+import { questionSetting } from "../../core/access/policy.ts";
 import { type Change, planReplacement, replaceRecords } from "../../core/access/record-change.ts";
 import { entryRoles, type Report, readGrant } from "../../core/access/records.ts";
 import { decidingEntry } from "../../core/access/rights.ts";
@@ -620,8 +621,14 @@ async function plannedSnapshot(snapshot: Snapshot, changes: readonly Change[]): 
 }
 
 /** Problems of an entry, as `gatehouse config check` reports them. */
-function warningsOf(snapshot: Snapshot, grant: Grant, problem: string | undefined): string[] {
-  const found = [...lintEntry(snapshot, grant, Date.now())];
+function warningsOf(
+  c: ConsoleRequest,
+  snapshot: Snapshot,
+  grant: Grant,
+  problem: string | undefined,
+): string[] {
+  const setting = questionSetting(c.var.gateway.configuration);
+  const found = [...lintEntry(snapshot, grant, setting)];
   const sentences = found.map((one) => `${one.charAt(0).toUpperCase()}${one.slice(1)}.`);
   return problem === undefined ? sentences : [problem, ...sentences];
 }
@@ -656,7 +663,7 @@ async function previewEntry(
   const notes = notesOnEntry(after, stored ?? grant, Date.now(), manageableBy(snapshot, actor));
   return html`<p><strong>${plainWords(entryInWords(grant, true))}</strong></p>
 ${notes.length > 0 && html`<ul>${notes.map((note) => html`<li>${plainWords(note)}</li>`)}</ul>`}
-${warningsOf(after, stored ?? grant, problem).map((one) => html`<p><strong>Warning:</strong> ${plainWords(one)}</p>`)}
+${warningsOf(c, after, stored ?? grant, problem).map((one) => html`<p><strong>Warning:</strong> ${plainWords(one)}</p>`)}
 <p class="quiet">${now && html`Now: ${plainWords(now)} `}Nothing is saved yet.</p>`;
 }
 
@@ -873,7 +880,7 @@ const entry: ConsoleForm = {
       keepsOther,
     });
     const undo = undoEntry(changed, holder, grant.database, table);
-    notify(c, entryInWords(grant), undo, warningsOf(changed.after, grant, problem));
+    notify(c, entryInWords(grant), undo, warningsOf(c, changed.after, grant, problem));
     return userPath(holder);
   },
 };

@@ -25,6 +25,7 @@ import type {
 import type { AuditSummary, SummaryQuestion } from "../../core/observe/audit-summary.ts";
 import { placeName } from "../../core/query/names.ts";
 import { definitions, isOperationName, permissionsOfAll } from "../../core/query/operations.ts";
+import { type PermissionClass, permissionClasses } from "../../core/query/permissions.ts";
 import { failureOf, mayGrantTo, mayManage } from "./changes.ts";
 import {
   type Failure,
@@ -56,20 +57,30 @@ function groupsNamed({ snapshot }: Visitor, { operations }: ReadLine): string[] 
   return known.filter((group) => names.some((name) => name.includes(` (group ${group})`)));
 }
 
+/** The rights of an operation. Lines of presets and routes name the rights themselves. */
+function permissionsIn(operation: string): readonly PermissionClass[] {
+  if (isOperationName(operation)) return permissionsOfAll(definitions[operation]);
+  return permissionClasses.filter((one) => ` ${operation} `.includes(` ${one} `));
+}
+
 /** The smallest grant that lifts the first denial in a line, if it would still be denied. */
 export function draftGrant(visitor: Visitor, line: ReadLine) {
   const { user, decision, reason, via, client } = line;
   if (user === undefined || !mayGrantTo(visitor, userHolder(user))) return undefined;
   if (decision !== "deny" || !liftable.has(reason)) return undefined;
   const groups = groupsNamed(visitor, line);
-  const context = { via: via === "mcp" ? "mcp" : "query", client, now: Date.now() } as const;
+  const context = {
+    via: via === "mcp" ? "mcp" : "query",
+    ...{ client, now: Date.now(), hasPreset: false },
+  } as const;
   for (const { operation, database, tables } of line.operations) {
-    const permissions = isOperationName(operation) ? permissionsOfAll(definitions[operation]) : [];
+    const permissions = permissionsIn(operation);
     const role = roles.findLast((one) => permissions.every((right) => roleAllows(one, right)));
     if (permissions.length === 0 || role === undefined) continue;
     // Creating and dropping tables are rights on the database.
     const isOfTables = role === "ReadOnly" || role === "ReadWrite";
-    for (const table of isOfTables && tables.length > 0 ? tables : [undefined]) {
+    const named = tables.filter((name) => name !== "*");
+    for (const table of isOfTables && named.length > 0 ? named : [undefined]) {
       const place = { permissions, database, table };
       const now = explainAccess(visitor.snapshot, { username: user, groups }, place, context);
       const isLiftable = now.boundary === undefined && liftable.has(now.reason);

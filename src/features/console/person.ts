@@ -4,6 +4,7 @@ import { answerQuestion } from "../../core/access/effective.ts";
 import { commonLimitsInWords, viewAttributes } from "../../core/access/entry-view.ts";
 import { type Holder, holderName, holderText, userOf } from "../../core/access/grant.ts";
 import { callerFor } from "../../core/access/groups.ts";
+import { questionSetting } from "../../core/access/policy.ts";
 import { EVERY_DATABASE, isDatabaseOrEvery, isExternalGroup } from "../../core/access/roles.ts";
 import { errorMessage } from "../../core/base/client-error.ts";
 import { type Html, html, type Part } from "../../core/base/html.ts";
@@ -145,7 +146,8 @@ function testResult(c: ConsoleRequest, holder: Holder): Html | undefined {
     return html`<p>${about}: an entry that you may not see decides here. Ask an administrator.</p>`;
   }
   const question = { permissions, database, table: name };
-  const context = { via: at("via") === "mcp" ? "mcp" : "query", now: Date.now() } as const;
+  const via = at("via") === "mcp" ? "mcp" : "query";
+  const context = { via, ...questionSetting(c.var.gateway.configuration) } as const;
   const { allowed, explanation, decided } = answerQuestion(snapshot, caller, question, context);
   const approvals = (decided.approvals ?? []).flatMap(({ permissions, approvers, boundary }) => {
     const isNamed = boundary === undefined || approvers?.every((one) => mayManage(visitor, one));

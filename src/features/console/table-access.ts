@@ -19,6 +19,7 @@ import {
   userOf,
 } from "../../core/access/grant.ts";
 import { callerFor, mayHaveTokenGroups } from "../../core/access/groups.ts";
+import { type QuestionSetting, questionSetting } from "../../core/access/policy.ts";
 import { decidingEntry } from "../../core/access/rights.ts";
 import { EVERY_DATABASE, isDatabaseOrEvery, isExternalGroup } from "../../core/access/roles.ts";
 import { firstNames } from "../../core/access/snapshot.ts";
@@ -75,9 +76,11 @@ export function effectiveSection(c: ConsoleRequest, holder: Holder): Html {
   const username = userOf(holder);
   const groups = parseList(c.req.query("groups")).filter(isExternalGroup);
   const caller = { ...callerFor(holder), groups };
-  const rows = effectiveAccess(snapshot, caller, Date.now()).filter(
-    (row) => isVisible(row.database) && maySeeDecision(visitor, caller, row),
-  );
+  const rows = effectiveAccess(
+    snapshot,
+    caller,
+    questionSetting(c.var.gateway.configuration),
+  ).filter((row) => isVisible(row.database) && maySeeDecision(visitor, caller, row));
   const hasTokenGroups = username !== undefined && mayHaveTokenGroups(snapshot, username);
   const state = { fields: new Map([["groups", c.req.query("groups") ?? ""]]) };
   const none = hasTokenGroups
@@ -119,13 +122,13 @@ function holdersOf({ users, groups, grants }: Visitor["snapshot"]): Set<Holder> 
 }
 
 /** The rows of a user or group on one place, by entries that the visitor may see. */
-function rowsAt({ snapshot, actor }: Visitor, place: Place, now: number) {
+function rowsAt({ snapshot, actor }: Visitor, place: Place, setting: QuestionSetting) {
   const { isVisible } = manageableBy(snapshot, actor);
   return (holder: Holder): EffectiveAccess[] => {
     const caller = callerFor(holder);
-    const deciding = decidingEntry(snapshot, caller, place.database, place.table, now);
+    const deciding = decidingEntry(snapshot, caller, place.database, place.table, setting.now);
     if (deciding === undefined || !isVisible(deciding.grant.database)) return [];
-    return effectiveAt(snapshot, caller, place, now).filter((row) => row.operations.length > 0);
+    return effectiveAt(snapshot, caller, place, setting).filter((row) => row.operations.length > 0);
   };
 }
 
@@ -171,7 +174,7 @@ export async function showTable(c: ConsoleRequest): Promise<Response> {
     throw new Refusal("role_insufficient");
   }
   const after = c.req.query("after");
-  const rowsOf = rowsAt(visitor, place, Date.now());
+  const rowsOf = rowsAt(visitor, place, questionSetting(c.var.gateway.configuration));
   const { isManageable } = manageableBy(snapshot, actor);
   const found = await runCooperatively(
     firstNames(

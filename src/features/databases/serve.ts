@@ -95,7 +95,7 @@ function denialOf(
     message = `${quoteName(alias)} is an alias of a name that the caller may not use in this way`;
   } else if (code === "not_narrowable") {
     const place = placeName(database, table);
-    message = `The caller may use only a part of ${place}, and this request cannot be limited to it`;
+    message = `The access of the caller to ${place} has limits, such as columns, rows or approvals, which requests to this server cannot keep`;
   }
   return new Refusal(code, {
     ...(message === undefined ? {} : { message }),
