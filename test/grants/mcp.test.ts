@@ -74,6 +74,37 @@ t.test("a denied table points to list_tables", async (t) => {
   t.match(textOf(elsewhere), "whoami lists the databases that you may use (no_grant)");
 });
 
+t.test("whoami lists the entries that decide now", async (t) => {
+  const [past, later] = [-60_000, 60_000].map(
+    (ms) => `expires = ${new Date(Date.now() + ms).toISOString()}`,
+  );
+  await site.allow(
+    [
+      entry("rita", "*", "Owner"),
+      entry("rita", "main", "ReadWrite"),
+      entry("rita", "main", "None", later),
+      entry("rita", "main", "ReadOnly", 'tables = ["customers", "tickets"]'),
+      entry("rita", "main", "ReadWrite", `tables = ["tickets"]\n${later}`),
+      entry("rita", "shop", "ReadWrite", past),
+      entry("rita", "shop", "ReadOnly", 'tables = ["orders"]'),
+    ].join(""),
+  );
+  t.teardown(() => site.allow(granted));
+  const { body } = await call("whoami", {});
+  const access = Object(body).result?.structuredContent?.access;
+  const rows = [access].flat().map(({ database, tables, role, rights }) => {
+    return [database, tables, role, rights.length];
+  });
+  t.strictSame(rows, [
+    ["*", undefined, "Owner", 8],
+    ["main", ["customers"], "ReadOnly", 1],
+    ["main", ["tickets"], "ReadWrite", 4],
+    ["main", undefined, "None", 0],
+    ["shop", ["orders"], "ReadOnly", 1],
+    ["shop", undefined, "None", 0],
+  ]);
+});
+
 t.test("a result says if row filters narrowed it", async (t) => {
   const narrowed = "only rows where tenant = acme";
   const read = { ...rows, columns: ["id"] };

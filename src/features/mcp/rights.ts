@@ -1,12 +1,12 @@
-import { entriesIn, reachingEntries } from "../../core/access/entries.ts";
 import type { Boundary, Grant } from "../../core/access/grant.ts";
 import { effectiveGrants } from "../../core/access/groups.ts";
 import { decideWholeDatabase, mayUseAnywhere } from "../../core/access/policy.ts";
 import { writtenBoundary, writtenLimits } from "../../core/access/records.ts";
-import { boundariesFor, boundaryName } from "../../core/access/rights.ts";
+import { boundariesFor, boundaryName, entriesInForce } from "../../core/access/rights.ts";
 import { EVERY_DATABASE, roleAllows } from "../../core/access/roles.ts";
 import { type Exchange, queryOrigin } from "../../core/http/exchange.ts";
 import type { Gateway } from "../../core/http/gateway.ts";
+import { splitPlace } from "../../core/query/names.ts";
 import { type PermissionClass, permissionClasses } from "../../core/query/permissions.ts";
 import { type Principal, principalOf } from "./authenticate.ts";
 
@@ -29,15 +29,27 @@ export function mayUse(
 /** The rights that a query may need. Users are managed elsewhere. */
 const rights = permissionClasses.filter((permission) => permission !== "GRANT");
 
-function callerEntries(gateway: Gateway, { subject }: Principal): Grant[] {
-  const grants = effectiveGrants(gateway.access.snapshot, subject);
+/** The entries that decide now, each with the tables on which it does. */
+function callerEntries({ access }: Gateway, { subject }: Principal): Grant[] {
+  const now = Date.now();
+  const grants = effectiveGrants(access.snapshot, subject, now);
   const { tokenDatabase } = subject;
   const isLimited = tokenDatabase !== EVERY_DATABASE;
-  const entries = isLimited ? reachingEntries(grants, tokenDatabase) : [...entriesIn(grants)];
-  const now = Date.now();
-  return entries
-    .filter(({ expires }) => expires === undefined || expires > now)
-    .map((grant) => (isLimited ? { ...grant, database: tokenDatabase } : grant));
+  return (isLimited ? [tokenDatabase] : [...grants.keys()]).flatMap((database) => {
+    const inForce = [...entriesInForce(grants, database, now)]
+      .map(({ entry, place }) => ({ entry, table: splitPlace(place).table }))
+      .filter(({ entry }) => isLimited || entry.grant.database === database);
+    // For the same table, an entry of the database comes before one of `*`.
+    const byTable = Map.groupBy(inForce, ({ table }) => table).values();
+    const deciding = [...byTable].flatMap(([first]) => first ?? []);
+    const byGrant = Map.groupBy(deciding, ({ entry }) => entry.grant);
+    return Array.from(byGrant, ([{ tables: _, role, ...grant }, some]): Grant => {
+      const tables = some.flatMap(({ table }) => table ?? []);
+      const isExpired = some.some(({ entry }) => entry.isExpired);
+      const limits = { ...grant, database, ...(tables.length > 0 && { tables }) };
+      return { ...limits, role: isExpired ? "None" : role };
+    });
+  });
 }
 
 function boundaryLimits(boundary: Boundary): object {
