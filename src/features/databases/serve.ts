@@ -339,6 +339,11 @@ export class PresetServer {
       !isChange &&
       plan.accesses.every(({ permissions }) => permissions.every((one) => one === "SELECT"));
     const headers = this.#headersFor(gateway, exchange, plan, identity);
+    // A server that goes by the type would not read the JSON that was judged.
+    const isForm = /^application\/x-www-form-urlencoded/i.test(
+      request.headers["content-type"] ?? "",
+    );
+    if (isForm && endpoint.body !== "stream") headers["content-type"] = "application/json";
     exchange.forwardUpstream({ method, headers, target: gateway.tracing?.upstream });
     const sent: Sent = {
       user: fairnessKey(exchange),
