@@ -62,7 +62,7 @@ mcp.enabled = "true" => true or false
 mcp.upstream = "127.0.0.1:9200" | "unix:/run/mcp.sock" | "http://a/mcp?x=1" => http://host[:port]/path
 [mcp]; authorization = "Bearer hunter2\n" => 2: mcp.authorization: found a secret (not shown); allowed: a header value of visible ASCII characters
 [mcp]; authorization = "Bearer hunter2"; authorization_file = "secret" => 3: mcp.authorization_file: found "secret"; allowed: either authorization or authorization_file, not both
-mcp.authorization_file = "missing" => a file that can be read (ENOENT)
+mcp.authorization_file = "missing" => a file that can be read (ENOENT: missing)
 mcp.max_body_bytes = 1023 | 1073741825 => a whole number from 1024 to 1073741824
 mcp.result_bytes = 16383 | 16777217 => a whole number from 16384 to 16777216
 mcp.row_limit = 0 | 100001 | "10" => a whole number from 1 to 100000
@@ -110,7 +110,7 @@ ${issuer}; attribute_claims = { username = "sub" } => 5: issuers[0].attribute_cl
 ${issuer}; default_scopes = ["openid"] => 5: issuers[0].default_scopes[0]: found "openid"; allowed: "mcp:tools", "mcp:resources"
 ${issuer}; jwks_url = % => 5: issuers[0].jwks_url: found %; allowed: an https:// URL without credentials and fragment, or http:// on loopback <= "http://id.example.com/keys" | "ftp://id.example.com"
 ${issuer}; jwks_url = "https://id.example.com"; jwks_file = "keys.json" => 6: issuers[0].jwks_file: found "keys.json"; allowed: either jwks_url or jwks_file, not both
-${issuer}; ${introspection} => 5: issuers[0].introspection.client_secret_file: found "missing"; allowed: a file that can be read (ENOENT)
+${issuer}; ${introspection} => 5: issuers[0].introspection.client_secret_file: found "missing"; allowed: a file that can be read (ENOENT: missing)
 ${issuer}; introspection = { url = "http://id.example.com", client_id = "g", client_secret_file = "s" } => 5: issuers[0].introspection.url: found "http://id.example.com"; allowed: an https:// URL without credentials and fragment, or http:// on loopback
 ${issuer}; ${introspection}; ${second}; ${introspection} => 11: issuers[1].introspection: found a table; allowed: one issuer with introspection that opens "mcp"
 ${issuer}; [[issuers]]; issuer = "https://id.example.com"; prefix = "b"; opens = ["mcp"] => 6: issuers[1].issuer: found "https://id.example.com"; allowed: a value that no other one has
@@ -125,8 +125,8 @@ ${issuer}; introspection = { url = "https://id.example.com", client_id = "g", cl
 ${issuer}; logins = "x" => 5: issuers[0].logins: found logins; allowed: issuer, prefix, username_claim, opens, audience, groups_claim, groups_claim_optional, required_claims, attribute_claims, default_scopes, jwks_url, jwks_file, introspection, login, id_jag (did you mean login?)
 ${issuer}; ${login("")} => 5: issuers[0].login.client_secret_file: found nothing; allowed: either client_secret_file or private_key_file
 ${issuer}; ${login('client_secret_file = "a", private_key_file = "b"')} => 5: issuers[0].login.client_secret_file: found "a"; allowed: either client_secret_file or private_key_file
-${issuer}; ${login('client_secret_file = "missing"')} => 5: issuers[0].login.client_secret_file: found "missing"; allowed: a file that can be read (ENOENT)
-${issuer}; ${login('private_key_file = "missing"')} => 5: issuers[0].login.private_key_file: found "missing"; allowed: a file that can be read (ENOENT)
+${issuer}; ${login('client_secret_file = "missing"')} => 5: issuers[0].login.client_secret_file: found "missing"; allowed: a file that can be read (ENOENT: missing)
+${issuer}; ${login('private_key_file = "missing"')} => 5: issuers[0].login.private_key_file: found "missing"; allowed: a file that can be read (ENOENT: missing)
 ${issuer}; ${login('client_secret_file = "a", recheck = %')} => 5: issuers[0].login.recheck: found %; allowed: a whole number from 1 to 86400 <= 0 | 86401
 ${issuer}; ${login('client_secret_file = "a", scopes = ["a b"]')} => 5: issuers[0].login.scopes[0]: found "a b"; allowed: a scope without spaces
 ${issuer}; login = { client_id = %, label = "x", client_secret_file = "a" } => 5: issuers[0].login.client_id: found %; allowed: 1 to 255 printable ASCII characters <= "" | "é"
@@ -150,7 +150,7 @@ approvals.wait = 0 | -1 | 86401 | 1.5 | "10m" => a whole number from 1 to 86400
 approvals.keep = -1 | 3651 | 0.5 | "30d" => a whole number from 0 to 3650
 [approvals]; notify = { url = %, secret_file = "s" } => 2: approvals.notify.url: found a secret (not shown); allowed: an https:// URL without credentials and fragment, or http:// on loopback <= "http://hooks.example.com/T0KEN" | "https://a:b@hooks.example.com" | "ftp://hooks.example.com"
 [approvals]; notify = { url = "https://hooks.example.com/x" } => 2: approvals.notify.secret_file: found nothing; allowed: a path
-[approvals]; notify = { url = "https://hooks.example.com/x", secret_file = "missing" } => 2: approvals.notify.secret_file: found "missing"; allowed: a file that can be read (ENOENT)
+[approvals]; notify = { url = "https://hooks.example.com/x", secret_file = "missing" } => 2: approvals.notify.secret_file: found "missing"; allowed: a file that can be read (ENOENT: missing)
 [server]; prot = 8080 => 2: server.prot: found prot; allowed: host, port, workers, public_url, base_path, max_body_bytes, max_buffered_bytes, request_timeout, shutdown_delay, shutdown_grace, trusted_proxies, allowed_origins, tls (did you mean port?)
 ; [sever]; port = 8080 => 2: sever: found sever; allowed: server, auth, upstream, query, routes, metrics, audit, mcp, store, console, approvals, issuers (did you mean server?)
 [mcp]; "odd\u001b key" = 1 => 2: mcp."odd\u001b key": found "odd\u001b key"; allowed: enabled, upstream, authorization, authorization_file, max_body_bytes, row_limit, result_bytes, app_schemes, registrations_per_hour, private_client_hosts, tools, authorization_servers, clients
@@ -255,7 +255,7 @@ upstream.url = "127.0.0.1:9090" | "http://127.0.0.1:9090/query" | "http://127.0.
 [upstream]; url = "http://user:pa@ss@127.0.0.1:9090" => 2: upstream.url: found "http://***@127.0.0.1:9090"; allowed: http://host:port, https://host:port or unix:/path, without path, query and credentials; or a database: postgres://, mysql:// or mariadb:// with a percent-encoded user and password, or sqlite:DIRECTORY
 [upstream]; authorization = "Bearer hunter2\n" => 2: upstream.authorization: found a secret (not shown); allowed: a header value of visible ASCII characters
 [upstream]; authorization = "Bearer hunter2"; authorization_file = "secret" => 3: upstream.authorization_file: found "secret"; allowed: either authorization or authorization_file, not both
-upstream.authorization_file = "missing" => a file that can be read (ENOENT)
+upstream.authorization_file = "missing" => a file that can be read (ENOENT: missing)
 upstream.authorization_file = "." => a regular file
 upstream.forward_authorization = 0 => true or false
 upstream.forward_headers = ["X-Tenant", "Connection" | "TE" | "Authorization" | "cookie" | "Host" | "Content-Length" | "X-Gatehouse-User" | "x_gatehouse_role" | "X-Forwarded-For" | "X-Request-Id" | "a b" | ""] => a header name that is not hop-by-hop, no credential, and not set by the gateway itself
@@ -271,7 +271,7 @@ upstream.max_upload_bytes = 0 => a whole number from 1 to 1099511627776
 [upstream]; url = "http://a:1"; credential.header = %; credential.file = "x" => 3: upstream.credential.header: found %; allowed: a header name that is not hop-by-hop and not set by the gateway itself <= "Connection" | "X-Gatehouse-User" | "x_forwarded_for" | "Host" | "a b" | ""
 [upstream]; url = "http://a:1"; credential.file = "x" => 3: upstream.credential.header: found nothing; allowed: a header name that is not hop-by-hop and not set by the gateway itself
 [upstream]; url = "http://a:1"; credential.header = "x-key" => 3: upstream.credential.file: found nothing; allowed: a path
-[upstream]; url = "http://a:1"; credential = { header = "x-key", file = % } => 3: upstream.credential.file: found %; allowed: a file that can be read (ENOENT) <= "missing"
+[upstream]; url = "http://a:1"; credential = { header = "x-key", file = % } => 3: upstream.credential.file: found %; allowed: a file that can be read (ENOENT: missing) <= "missing"
 [upstream]; url = "http://a:1"; authorization = "a"; credential = { header = "x-key", file = "x" } => 4: upstream.credential: found a table; allowed: either credential or authorization, not both
 [upstream]; url = "http://a:1"; authorization_file = "a"; credential = { header = "x-key", file = "x" } => 4: upstream.credential: found a table; allowed: either credential or authorization, not both
 [upstream]; credential = { header = "x-key", file = "x" } => 2: upstream.credential: found a table; allowed: nothing, unless url is that of an HTTP server

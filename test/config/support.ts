@@ -31,7 +31,7 @@ export function load(
 
 export function problemsOf(t: Test, text: string, options: Partial<LoadOptions> = {}): string[] {
   return linesOf(() => load(t, text, options)).map((line) =>
-    line.replace(/^.*?(?=gateway\.toml)/, ""),
+    line.replace(/^.*?(?=gateway\.toml)|(?<=ENOENT: )\/.*\//g, ""),
   );
 }
 

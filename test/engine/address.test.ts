@@ -148,6 +148,10 @@ t.test("MySQL's password is in the URL or the environment", async (t) => {
   await t.rejects(start(url.replace("ann@", "ann:hunter3@")), {
     message: /^MySQL on 127.0.0.1:\d+ refuses the connection of user ann: (?!.*hunter3)/,
   });
+  await t.rejects(start(url), {
+    message:
+      /refuses the connection of user ann without a password, since \$MYSQL_PWD is not set: /,
+  });
 });
 
 t.test("a URL sets the name by which PostgreSQL knows the engine", async (t) => {

@@ -113,7 +113,7 @@ export function readCredential(
     descriptor = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
   } catch (error) {
     const code = error instanceof Error && "code" in error ? String(error.code) : "unknown error";
-    throw Object.assign(refusal(`a file that can be read (${code})`), { cause: error });
+    throw Object.assign(refusal(`a file that can be read (${code}: ${path})`), { cause: error });
   }
   try {
     const stats = fstatSync(descriptor);

@@ -536,12 +536,13 @@ function requireAtomic(operations: readonly TableOperation[]): void {
 
 export async function openMysqlStore(url: string, options: RemoteOptions): Promise<Store> {
   const address = parseAddress(url);
-  const { host, port, user } = address;
+  const { host, port, user, password } = address;
   const connections = {
     // A connection reaches all databases of the server.
     targetOf: () => "",
     open: () => MysqlConnection.open(address, options.timeLimit),
   };
-  const requested = `of user ${user}`;
+  const hint = password === undefined ? " without a password, since $MYSQL_PWD is not set" : "";
+  const requested = `of user ${user}${hint}`;
   return openRemoteStore({ dialect: mysql, connections, host, port, requested }, options);
 }
