@@ -305,6 +305,7 @@ rate_limit = "60/min"
       expires: "2999-01-01T00:00:00.000Z",
       rights: ["SELECT", "INSERT", "UPDATE", "DELETE"],
     },
+    { database: "main", role: "None", expires: "2020-01-01T00:00:00.000Z", rights: [] },
     { database: "pool", role: "ReadOnly", max_rows: 3, rights: ["SELECT"] },
   ]);
   const root = { database: "*", role: "Owner", rights: ["SELECT"] };
