@@ -27,6 +27,7 @@ function wordsOf({ name, permissions, element, makesIndex, isNew }: NamedIndex):
 
 function shown(uses: Uses): string {
   const marks = [uses.scripts ? "scripts" : [], uses.pipelines ? "pipelines" : []].flat();
+  if (uses.parsed.size > 0) marks.push(`parsed ${[...uses.parsed].join(" ")}`);
   return [...uses.names.map(wordsOf), ...marks].join("; ");
 }
 
@@ -75,7 +76,9 @@ const searches: readonly (readonly [body: Json, expected: string])[] = [
   [{ query: { more_like_this: { like: ["x", { _index: "b", _id: "1" }] } } }, "SELECT b"],
   [{ query: { more_like_this: { like: { doc: { _index: "b" } } } } }, ""],
   [{ query: { percolate: { field: "q", document: { index: "b" } } } }, ""],
-  [{ query: { percolate: { field: "q", index: "b", id: "1" } } }, "SELECT b"],
+  [{ query: { percolate: { field: "q", index: "b", id: "1" } } }, "SELECT b; parsed *"],
+  [{ query: { percolate: { documents: [{ a: { "b.c": [{}] } }] } } }, "parsed a c"],
+  [{ query: { more_like_this: { like: [{ doc: { a: { b: 1 } } }] } } }, "parsed a"],
   [{ query: { wrapper: { query: "e30=" } } }, "unknown_member"],
   [{ query: { template: {} } }, "unknown_member"],
   [{ query: { match: { f: { query: "x", unheard_of: 1 } } } }, "unknown_member"],
@@ -279,6 +282,16 @@ const others: readonly (readonly [title: string, read: () => Uses, expected: str
   ["documents of the path", () => readDocuments({ docs: [{ _id: "1" }] }, "p"), "SELECT p@0"],
   ["ids", () => readDocuments({ ids: ["1"] }, "p"), "SELECT p"],
   ["ids of no index", () => readDocuments({ ids: ["1"] }, undefined), "bad_request"],
+  [
+    "vectors",
+    () => readDocuments({ docs: [{ _index: "a", doc: { x: { y: {} } } }] }, "p", "vectors_read"),
+    "SELECT a@0; parsed x y",
+  ],
+  [
+    "parameters of vectors",
+    () => readDocuments({ ids: ["1"], parameters: { _index: "b" } }, "p", "vectors_read"),
+    "unknown_member",
+  ],
   ["no documents", () => readDocuments({ docs: [] }, undefined), "bad_request"],
   ["an unknown list", () => readDocuments({ documents: [] }, "p"), "unknown_member"],
   ["an alias", () => readAlias(undefined, "x"), "CREATE! x"],

@@ -102,6 +102,8 @@ calls = {
     "exists": lambda: client.exists(index=INDEX, id="1") or refuse(),
     "get_source": lambda: client.get_source(index=INDEX, id="1"),
     "mget": lambda: client.mget(index=INDEX, body={"ids": ["1", "2"]}),
+    "termvectors": lambda: client.termvectors(index=INDEX, id="1", fields="t"),
+    "mtermvectors": lambda: client.mtermvectors(index=INDEX, body={"ids": ["1"]}),
     "explain": lambda: client.explain(index=INDEX, id="1", body=query),
     "field_caps": lambda: client.field_caps(index=INDEX, fields="*"),
     "cat.count": lambda: client.cat.count(index=INDEX),

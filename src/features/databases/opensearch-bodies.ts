@@ -33,6 +33,11 @@ export class Uses {
   scripts = false;
   /** True if something may use other indexes: a pipeline, or a runtime field that looks up. */
   pipelines = false;
+  /**
+   * Names of the objects in documents that the server parses for a read. `*` for unknown documents.
+   * Those in a percolator field are queries, whose lookups it follows.
+   */
+  readonly parsed = new Set<string>();
 
   get names(): NamedIndex[] {
     return [...this.#names.values()];
@@ -57,6 +62,7 @@ interface Shape {
  * Kinds of values that are not in the tables:
  * - `plain`: a scalar, or a list of these.
  * - `data`: any JSON. It contains no names that the server follows.
+ * - `parsed`: a document that the server parses for a read; `percolated`: the index of one.
  * - `index`: the name of an index, which needs SELECT; `boosts`: an object with such names.
  * - `query`, `filters`, `aggs`, `script` and `pipeline`.
  */
@@ -110,7 +116,7 @@ const shapes = readTable(`
     minimum_should_match_script=script boost _name
   common query cutoff_frequency low_freq_operator high_freq_operator minimum_should_match=flat
     analyzer boost _name
-  document _index=index _id routing version version_type fields doc=data per_field_analyzer=flat
+  document _index=index _id routing version version_type fields doc=parsed per_field_analyzer=flat
   random seed field
   factor field factor modifier missing
   scripted script=script params=flat
@@ -178,6 +184,10 @@ const shapes = readTable(`
     script=script lang
   document_read _index _id routing version version_type stored_fields _source=source
   documents_read docs=document_read ids
+  vectors fields offsets payloads positions term_statistics field_statistics routing version
+    version_type doc=parsed per_field_analyzer=flat filter=flat
+  vectors_of +vectors _index _id
+  vectors_read docs=vectors_of ids parameters=vectors
   searched index search_type preference routing request_cache allow_partial_search_results
     ignore_unavailable allow_no_indices expand_wildcards ignore_throttled ccs_minimize_roundtrips
     max_concurrent_shard_requests cancel_after_time_interval
@@ -241,8 +251,8 @@ const queryTypes = readTable(
     max_doc_freq min_word_length max_word_length stop_words analyzer minimum_should_match
     boost_terms include fail_on_unsupported_field boost _name
   pinned ids docs=document organic=query boost _name
-  percolate field document=data documents=data index=index id routing preference version name
-    boost _name
+  percolate field document=parsed documents=parsed index=percolated id routing preference version
+    name boost _name
   intervals *=interval
   geo_distance distance unit distance_type validation_method ignore_unmapped boost _name *=point
   geo_bounding_box type validation_method ignore_unmapped boost _name *=box
@@ -364,13 +374,15 @@ export class BodyReader {
       for (const one of value) this.read(kind, one);
       return;
     }
+    if (kind === "percolated") this.uses.parsed.add("*");
     if (kind === "plain") {
       if (!isPlain(value)) throw badRequest("a scalar or a list of scalars is expected");
-    } else if (kind === "index") this.select(value);
+    } else if (kind === "index" || kind === "percolated") this.select(value);
     else if (kind === "script") this.uses.scripts = true;
     else if (kind === "pipeline") this.uses.pipelines = true;
     else if (kind === "filters") this.#readFilters(value);
     else if (kind === "data" || !isObject(value)) return;
+    else if (kind === "parsed") this.#readDocument(value);
     else if (kind === "query") this.#readTyped(queryTypes, "query", value);
     else if (kind === "boosts") for (const name of Object.keys(value)) this.select(name);
     else if (kind === "aggs") for (const one of Object.values(value)) this.#readAggregation(one);
@@ -390,6 +402,13 @@ export class BodyReader {
     }
     for (const name of required) {
       if (!Object.hasOwn(object, name)) throw badRequest(`${kind} must have ${quoteName(name)}`);
+    }
+  }
+
+  #readDocument(document: JsonObject): void {
+    for (const [name, value] of Object.entries(document)) {
+      if (!isPlain(value)) this.uses.parsed.add(name.slice(name.lastIndexOf(".") + 1));
+      this.read("parsed", value);
     }
   }
 
@@ -685,10 +704,14 @@ export function requireOpenWildcards(value: Json): void {
 }
 
 /** @throws Refusal */
-export function readDocuments(body: Json, index: string | undefined): Uses {
+export function readDocuments(
+  body: Json,
+  index: string | undefined,
+  kind = "documents_read",
+): Uses {
   const reader = new BodyReader();
   const { docs = [], ids, ...others } = requireObject(body);
-  reader.read("documents_read", { ...others, docs, ids: ids ?? null });
+  reader.read(kind, { ...others, docs, ids: ids ?? null });
   const documents = Array.isArray(docs) ? docs : [docs];
   reader.uses.elements = Math.max(1, documents.length);
   for (const [element, document] of documents.entries()) {
@@ -770,11 +793,19 @@ export function readSettings(body: Json): Uses {
   return uses;
 }
 
-export function hasType(mapping: Json, ...types: readonly Json[]): boolean {
+function hasType(mapping: Json, ...types: readonly Json[]): boolean {
   if (Array.isArray(mapping)) return mapping.some((one) => hasType(one, ...types));
   if (!isObject(mapping)) return false;
   const { type = null } = mapping;
   return types.includes(type) || Object.values(mapping).some((one) => hasType(one, ...types));
+}
+
+/** The names of fields for queries. `mapping` is that of a template for fields of any name. */
+export function percolatorsIn(mapping: Json): string[] {
+  return Object.entries(mapping ?? {}).flatMap(([name, one]) => [
+    ...(isObject(one) && one.type === "percolator" ? [name] : []),
+    ...(typeof one === "object" ? percolatorsIn(one) : []),
+  ]);
 }
 
 /**

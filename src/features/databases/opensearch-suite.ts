@@ -81,6 +81,10 @@ const onA: readonly [Right, SuiteRequest][] = [
   ["SELECT", lines(`/${A}/_msearch`, {}, { query: everything })],
   ["SELECT", post("/_mget", { docs: [{ _index: A, _id: "1" }] })],
   ["SELECT", post(`/${A}/_mget`, { ids: ["1"] })],
+  ["SELECT", post("/_mtermvectors", { docs: [{ _index: A, _id: "1" }] })],
+  ["SELECT", post(`/${A}/_mtermvectors?ids=1`, { parameters: { fields: ["t"] } })],
+  ["SELECT", get(`/${A}/_termvectors/1`)],
+  ["SELECT", post(`/${A}/_termvectors`, { doc: { t: "plain" } })],
   ["SELECT", get(`/${A}/_doc/1`)],
   ["SELECT", { method: "HEAD", path: `/${A}/_doc/1` }],
   ["SELECT", get(`/${A}/_source/1`)],
@@ -238,6 +242,20 @@ const deleteInB = { delete: { _index: B, _id: "1" } };
 const compressed = gzipSync(`{"index":{"_index":"${B}"}}\n{"t":"x"}\n`);
 /** A document of `QUERIES` that reads B. */
 const queryOfB = { query: lookup };
+const vectorsOfB = { docs: [{ _index: B, _id: "1" }] };
+/** Searches and documents in which the server parses such a document. */
+const parsing: readonly SuiteRequest[] = [
+  find({ percolate: { field: "query", document: queryOfB } }, QUERIES),
+  find({ percolate: { field: "query", documents: [{}, { "x.query": [lookup] }] } }, QUERIES),
+  find({ percolate: { field: "query", index: A, id: "1" } }, QUERIES),
+  msearch(
+    { index: QUERIES },
+    { query: { percolate: { field: "query", document: { x: queryOfB } } } },
+  ),
+  find({ more_like_this: { fields: ["t"], like: [{ _index: QUERIES, doc: queryOfB }] } }),
+  post(`/${QUERIES}/_termvectors`, { doc: queryOfB }),
+  post("/_mtermvectors", { docs: [{ _index: QUERIES, doc: queryOfB }] }),
+];
 
 /** Requests that are denied: by whom, and with which code if any matters. */
 const denials: readonly (readonly [
@@ -273,6 +291,11 @@ const denials: readonly (readonly [
     "B in _mget of A",
     post(`/${A}/_mget`, { docs: [{ _id: "1" }, { _index: B, _id: "1" }] }),
   ],
+  ["rita", "B in _mtermvectors", post("/_mtermvectors", vectorsOfB), "no_grant"],
+  ["rita", "B in _mtermvectors of A", post(`/${A}/_mtermvectors`, vectorsOfB), "no_grant"],
+  ...parsing.map((request, at): [string, string, SuiteRequest, string] => {
+    return ["wanda", `a query in a document that is parsed (${at})`, request, "name_too_wide"];
+  }),
   ["rita", "B in the second search", lines(`/${A}/_msearch`, {}, {}, { index: B }, {})],
   ["rita", "B in a list of a header", msearch({ index: [A, B] }, {}), "no_grant"],
   ["rita", "B in a text of a header", msearch({ index: `${A},${B}` }, {})],
@@ -395,6 +418,7 @@ const refusals: readonly (readonly [title: string, request: SuiteRequest, code?:
     post("/_search", { pit: { id: "46ToAwMDaWR5" } }),
     "handle_not_found",
   ],
+  ["B in the body of _termvectors", post(`/${A}/_termvectors/1`, { _index: B }), "unknown_member"],
   ["an index in the body of an alias", put(`/${A}/_alias/${NEW}`, { index: B }), "unknown_member"],
 ];
 
@@ -643,6 +667,9 @@ export const opensearchSuite: Suite = {
     await checkHandles(context);
     await context.expect("lars", get(`/${LOGS}/_search`), 200);
     await context.expect("lars", find(everything), 403, "no_grant");
+    const document = { k: "k1", x: { t: "no query" } };
+    const percolation = find({ percolate: { field: "query", document } }, QUERIES);
+    await context.expect("wanda", percolation, 200);
     await context.expect("dora", { method: "PUT", path: `/${NEW}` }, 200);
     await context.expect("stan", remove(`/${NEW}`), 403, "role_insufficient");
     await context.expect("dora", remove(`/${NEW}`), 200);

@@ -7,10 +7,10 @@ import { badRequest, brokenAnswer, Lines, readMembers, requireObject } from "./b
 import {
   BodyReader,
   EVERY,
-  hasType,
   makesIndexByDelete,
   type NamedIndex,
   namesIn,
+  percolatorsIn,
   readAlias,
   readAliasActions,
   readBulk,
@@ -113,18 +113,34 @@ function stringsIn(value: Json | undefined): readonly string[] {
   return [value ?? []].flat().filter((one) => typeof one === "string");
 }
 
-/** True if documents of the index may be queries, which the server follows when it stores them. */
-async function storesQueries(request: PresetRequest, name: string): Promise<boolean> {
+/**
+ * True if one of the objects in documents may be a query, which the server follows when it parses
+ * the document.
+ */
+async function hasQueries(
+  request: PresetRequest,
+  name: string,
+  objects: ReadonlySet<string>,
+): Promise<boolean> {
+  if (objects.size === 0) return false;
   const path = `/${name}/_mapping?filter_path=**.type`;
-  return readPercolator(name, await request.lookup(path, REMEMBERED_MS));
+  const fields = readPercolators(name, await request.lookup(path, REMEMBERED_MS));
+  return fields.some((field) => field === "mapping" || objects.has("*") || objects.has(field));
 }
 
-const readPercolator = oncePerAnswer((_name, { status, body = null }): boolean => {
+const readPercolators = oncePerAnswer((_name, { status, body = null }): string[] => {
   if (status !== 200 && status !== 404) throw brokenLookup();
-  return hasType(body, "percolator");
+  return percolatorsIn(body);
 });
 
-async function accessesOfName(request: PresetRequest, named: NamedIndex): Promise<Access[]> {
+/** Of a document that is stored, which is not read. */
+const anyObject: ReadonlySet<string> = new Set(["*"]);
+
+async function accessesOfName(
+  request: PresetRequest,
+  named: NamedIndex,
+  parsed: ReadonlySet<string>,
+): Promise<Access[]> {
   const { name, permissions, element, makesIndex, storesDocuments, isNew } = named;
   const { defaultDatabase: database } = request;
   requireName(name);
@@ -140,11 +156,10 @@ async function accessesOfName(request: PresetRequest, named: NamedIndex): Promis
     ];
   }
   const lookup = request.lookup(`/_resolve/index/${name}?expand_wildcards=all`, REMEMBERED_MS);
-  const [answer, hasQueries] = storesDocuments
-    ? await Promise.all([lookup, storesQueries(request, name)])
-    : [await lookup, false];
+  const objects = storesDocuments ? anyObject : parsed;
+  const [answer, isFollowed] = await Promise.all([lookup, hasQueries(request, name, objects)]);
   const { isIndex, aliased } = readMeaning(name, answer);
-  if (isIndex && everyTable === undefined && aliased.length === 0 && !hasQueries) {
+  if (isIndex && everyTable === undefined && aliased.length === 0 && !isFollowed) {
     return [{ permissions, database, table: name, element }];
   }
   const accesses = aliased
@@ -162,7 +177,7 @@ async function accessesOfName(request: PresetRequest, named: NamedIndex): Promis
       : permissions;
     accesses.push({ permissions: rights, database, table: name, element });
   }
-  if (hasQueries) accesses.push({ permissions: ["SELECT"], database, everyTable: "", element });
+  if (isFollowed) accesses.push({ permissions: ["SELECT"], database, everyTable: "", element });
   return accesses;
 }
 
@@ -179,10 +194,13 @@ async function accessesOf(request: PresetRequest, ...uses: readonly Uses[]): Pro
       `the request names ${names.length} indexes; at most ${MOST_NAMES} are allowed`,
     );
   }
+  const parsed = new Set(uses.flatMap((one) => [...one.parsed]));
   const accesses: Access[] = [];
   for (let at = 0; at < names.length; at += LOOKUPS_AT_ONCE) {
     const some = names.slice(at, at + LOOKUPS_AT_ONCE);
-    for (const found of await Promise.all(some.map((one) => accessesOfName(request, one)))) {
+    for (const found of await Promise.all(
+      some.map((one) => accessesOfName(request, one, parsed)),
+    )) {
       for (const access of found) accesses.push(access);
     }
   }
@@ -238,6 +256,8 @@ const searching = `from size sort stored_fields docvalue_fields track_total_hits
 const searchingSeveral = `max_concurrent_searches max_concurrent_shard_requests
   pre_filter_shard_size rest_total_hits_as_int search_type typed_keys ccs_minimize_roundtrips`;
 const reading = `preference realtime refresh routing stored_fields version version_type ${returned}`;
+const vectors = `fields offsets payloads positions term_statistics field_statistics preference
+  realtime routing version version_type`;
 const writing = `refresh routing timeout version version_type if_seq_no if_primary_term
   require_alias wait_for_active_shards`;
 const byQuery = `conflicts max_docs refresh requests_per_second scroll scroll_size search_timeout
@@ -546,8 +566,9 @@ async function planElements(request: PresetRequest, uses: Uses): Promise<Plan> {
   return { accesses: await accessesOf(request, uses), elements: uses.elements };
 }
 
-function planDocuments(request: PresetRequest): Promise<Plan> {
-  return planElements(request, readDocuments(request.json ?? null, indexOfPath(request)));
+function planDocuments(kind: string): Planner {
+  return (request) =>
+    planElements(request, readDocuments(request.json ?? {}, indexOfPath(request), kind));
 }
 
 async function planBulk(request: PresetRequest): Promise<Plan> {
@@ -688,10 +709,24 @@ const endpoints: PresetEndpoint[] = [
     names: "pit_id",
   }),
   at("DELETE /_pit", "any user", "", planEnd("pit", "id", false), { body: "json", names: "id" }),
-  at("GET POST /_mget /:index/_mget", "SELECT", reading, planDocuments, {
+  at("GET POST /_mget /:index/_mget", "SELECT", reading, planDocuments("documents_read"), {
     body: "json",
     names: "docs._index",
   }),
+  at(
+    "GET POST /_mtermvectors /:index/_mtermvectors",
+    "SELECT",
+    `ids ${vectors}`,
+    planDocuments("vectors_read"),
+    { body: "optional json", names: "docs._index" },
+  ),
+  onIndex(
+    "GET POST /:index/_termvectors /:index/_termvectors/:id",
+    "SELECT",
+    vectors,
+    ({ json }) => ({ ...select, uses: usesOfBody("vectors", json) }),
+    { body: "optional json" },
+  ),
 
   onIndex("GET /:index/_doc/:id", "SELECT", reading, select),
   onIndex("GET /:index/_source/:id", "SELECT", reading, select),

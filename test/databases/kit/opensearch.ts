@@ -373,6 +373,8 @@ export class OpenSearchStub extends RecordingUpstream {
       case "_validate":
       case "_explain":
       case "_analyze":
+      case "_termvectors":
+      case "_mtermvectors":
       case "_refresh":
         return ok({ indices: this.#resolve(names) });
       default:
