@@ -354,6 +354,27 @@ t.test("a verified token is verified once, while the keys stay the same", async 
   t.equal(issuers.recall(second, "query"), undefined, "keys are old, and the token has expired");
 });
 
+t.test("a token in use ends with its key, also while no newer keys are fetched", async (t) => {
+  const own = await TestIssuer.start(t);
+  const issuers = issuersWith({ ...settings, issuer: own.url });
+  const token = await issuers.verify(await own.sign("gatehouse"), "query");
+  mock.timers.enable({ apis: ["Date"], now: Date.now() + 6000 });
+  t.teardown(() => mock.timers.reset());
+  const [first] = own.keys;
+  own.keys = [await makeKey("second"), ...own.keys];
+  await issuers.verify(await own.sign("gatehouse"), "query");
+  t.equal(token.isKept?.(), true);
+  own.failure = 500;
+  mock.timers.tick(60_000);
+  own.keys = own.keys.filter((key) => key !== first);
+  t.equal(token.isKept?.(), true, "the issuer does not answer");
+  own.failure = undefined;
+  const third = await makeKey("third");
+  own.keys.push(third);
+  await issuers.verify(await own.sign("gatehouse", { key: third }), "query");
+  await eventually("the key is gone", async () => token.isKept?.() === false);
+});
+
 t.test("keys can be at a URL of their own, or in a file that is read again", async (t) => {
   issuer.others.set("/apart", { keys: [(await makeKey("x")).jwk, issuer.keys[0]?.jwk] });
   const place = issuer.place;
@@ -426,6 +447,26 @@ async function openEndpoint(t: Test, answer: Answer) {
 
 const json = (response: ServerResponse, body: object) => void response.end(JSON.stringify(body));
 const active = { active: true, sub: "alice", aud: "gatehouse", iat: now, exp: now + 600 };
+
+t.test("a token in use ends once its issuer says that it is inactive", async (t) => {
+  const answers: Record<string, object> = { ended: active, lasting: active };
+  const { seen, open } = await openEndpoint(t, (token, response) =>
+    json(response, answers[token] ?? {}),
+  );
+  const issuers = open({ cache: 0 });
+  const [ended, lasting] = [
+    await issuers.verify("ended", "query"),
+    await issuers.verify("lasting", "query"),
+  ];
+  answers.ended = { active: false };
+  t.equal(ended.isKept?.(), true, "it is not asked about at each check");
+  mock.timers.enable({ apis: ["Date"], now: Date.now() + 11_000 });
+  t.teardown(() => mock.timers.reset());
+  await eventually("it has ended", async () => ended.isKept?.() === false);
+  t.equal(lasting.isKept?.(), true);
+  await eventually("it was asked about", async () => seen.length === 4);
+  t.equal(lasting.isKept?.(), true);
+});
 
 t.test("an issuer is asked about tokens that are not JWTs", async (t) => {
   const answers: Record<string, object> = {

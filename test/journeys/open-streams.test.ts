@@ -2,13 +2,15 @@ import { readFileSync, writeFileSync } from "node:fs";
 import type { ServerResponse } from "node:http";
 import path from "node:path";
 import t, { type Test } from "tap";
+import { grant } from "../access/kit.ts";
 import type { GatewaySetup } from "../gateway/kit.ts";
 import { decodePart, readKey } from "../identity/forge.ts";
 import { eventually } from "../kit/eventually.ts";
-import { putInPlace, type TestGateway } from "../kit/gateway.ts";
+import { putInPlace, type TestGateway, temporaryHome } from "../kit/gateway.ts";
 import { tables } from "../kit/tables.ts";
 import { runWarm } from "../kit/warm-command.ts";
 import { Wire, wireRequest } from "../kit/wire.ts";
+import { type IssuerKey, makeKey, TestIssuer } from "../oauth/issuer.ts";
 import { oneWayEach } from "./losses.ts";
 import { openBriefly, openStaffed, soon, succeed, tokenOf } from "./staff.ts";
 
@@ -131,6 +133,29 @@ t.test(
     await soon(t, "the stream of a token whose record is deleted", isCut(issued));
   },
 );
+
+t.test("a stream is cut when its issuer removes the key of its token", async (t) => {
+  const issuer = await TestIssuer.start(t);
+  const [gone, left] = [await makeKey("gone"), await makeKey("left")];
+  const file = path.join(temporaryHome(t), "keys.json");
+  const publish = (...keys: IssuerKey[]) =>
+    writeFileSync(file, JSON.stringify({ keys: keys.map(({ jwk }) => jwk) }));
+  publish(gone, left);
+  const setting = await openStaffed(t, ["root * Owner"], {
+    config: `${config}${issuer.section(`jwks_file = "${file}"`)}`,
+    more: grant("staff:alice", "main", "ReadOnly"),
+  });
+  const { gateway } = setting;
+  const streams = keepOpen(setting);
+  const open = async (key: IssuerKey) =>
+    openStream(gateway, "/events", await issuer.sign("gatehouse", { key }));
+  const [cut, kept] = [await open(gone), await open(left)];
+  publish(left, await makeKey("new"));
+  await checkCut(t, "its key is gone", cut, streams[0]);
+  sendMore(streams);
+  await kept.until(/data: more/);
+  kept.cut();
+});
 
 t.test("a stream is not cut when an unrelated token or grant is lost", async (t) => {
   const grants = ["root * Owner", "rex * Owner", "bob main ReadWrite", "bob side ReadOnly"];

@@ -183,6 +183,8 @@ export interface ExternalToken {
   readonly issuedAt: number;
   /** Whole epoch seconds, with the allowed clock skew. */
   readonly expiresAt: number;
+  /** False once its issuer has removed its key, or says that the token is no longer active. */
+  readonly isKept?: () => boolean;
 }
 
 export interface ExternalIssuers {
@@ -283,6 +285,9 @@ export function externalCaller(
   const revoked = (detail: string) => new Refusal("token_revoked", { detail, token: about });
   function identifyExternal(current: Snapshot): User {
     if (expiresAt <= epochSeconds()) throw new Refusal("token_expired", { token: about });
+    if (external.isKept?.() === false) {
+      throw new Refusal("token_invalid", { detail: "no longer known", token: about });
+    }
     const user = current.users.get(username) ?? blankUser(username);
     if (user.disabled) throw revoked("disabled");
     if (issuedAt <= user.tokensValidAfter) throw revoked("tokens_valid_after");

@@ -113,6 +113,9 @@ const answerShape = z.looseObject({
   nbf: z.number().nonnegative().optional(),
 });
 
+/** Between questions about the token of a stream that stays open. */
+const RECHECK_MS = 10_000;
+
 /** As much as a client may cause by inventing tokens. */
 const MAX_IN_FLIGHT = 64;
 
@@ -377,7 +380,8 @@ export class Issuers implements ExternalIssuers {
     return this.#explained(issuer, token, async (describe) => {
       let payload: JWTPayload;
       let isGood: () => boolean;
-      if (ask && (introspection?.always || claimedIssuer(token) === undefined)) {
+      const isAsked = introspection?.always || claimedIssuer(token) === undefined;
+      if (ask && isAsked) {
         const startedAt = Date.now();
         const active = await ask(token);
         issuer.asked = "ok";
@@ -397,10 +401,38 @@ export class Issuers implements ExternalIssuers {
         isGood = () => generation !== undefined && keys.generation() === generation;
       }
       if (isOtherKind(payload, settings)) throw invalidToken("wrong_type");
-      const content = readExternalToken(token, payload, settings);
+      const isKept = this.#watch(issuer, token, isAsked);
+      const content = { ...readExternalToken(token, payload, settings), isKept };
       this.#recent.set(token, { token: content, isGood });
       return content;
     });
+  }
+
+  /**
+   * Verifies a token in use again, in the background, once its issuer's keys have changed or are
+   * old, or its introspection no longer counts.
+   *
+   * @returns a function that returns false once the issuer no longer vouches for the token
+   */
+  #watch(issuer: OneIssuer, token: string, isAsked: boolean): () => boolean {
+    let isKept = true;
+    let dueAt = isAsked ? Date.now() + RECHECK_MS : 0;
+    const check = async () => {
+      dueAt = Date.now() + RECHECK_MS;
+      try {
+        await this.#verifyBy(issuer, token);
+        if (!isAsked) dueAt = 0;
+      } catch (error) {
+        const { status, detail } = error instanceof Refusal ? error : {};
+        // The key was known before, so it is not one that has just been added.
+        isKept = status !== 401 && detail !== "unknown_key";
+      }
+    };
+    return () => {
+      const isDue = isKept && Date.now() >= dueAt && !this.#recent.get(token)?.isGood();
+      if (isDue) void check();
+      return isKept;
+    };
   }
 
   #unreachable(issuer: OneIssuer, cause: IssuerUnreachable, about: RefusedToken): Refusal {
