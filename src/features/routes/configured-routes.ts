@@ -34,17 +34,15 @@ import { asWebSocket } from "./web-socket.ts";
 type RouteSettings = Configuration["routes"][number];
 
 /** Parts that an upstream might normalize to another path. */
-const ambiguous =
-  /\/\/|\/\.{1,2}(?:\/|$)|[;\\#]|%(?:2[ef]|3b|5c|[01][0-9a-f]|7f|25[0-9a-f]{2})|[^!-~]/i;
+const ambiguous = /\/\/|\/\.{1,2}(?:\/|$)|[;\\#]|%(?:2[ef]|3b|5c|[01][0-9a-f]|7f)|[^!-~]/i;
 const separator = /[/;\\#]|%2f|%5c/i;
 
 /** True for a path that an upstream might read as a different one. */
 function isAmbiguous(path: string): boolean {
   if (ambiguous.test(path)) return true;
   try {
-    // Parsers differ on incomplete percent-encoding and on invalid UTF-8.
-    decodeURIComponent(path);
-    return false;
+    // Parsers differ on incomplete percent-encoding and on invalid UTF-8. Some decode twice.
+    return /%[0-9a-f]{2}/i.test(decodeURIComponent(path));
   } catch {
     return true;
   }
