@@ -21,7 +21,6 @@ import {
   type ReplacementPlan,
   renderAccess,
   replaceAccess,
-  usersGone,
   versionsBack,
 } from "../features/store/access-store.ts";
 import { operateStore, type StoreOperator, withStore } from "../features/store/open.ts";
@@ -142,14 +141,14 @@ async function rollBack(text: string, options: ChangeFlags): Promise<void> {
   const version = Number(text);
   await withStore(loadWithStore(options), async (store) => {
     const operator = await operateStore(store, warn);
-    const { snapshot, position } = operator.state;
+    const { position } = operator.state;
     if (version > position.version) {
       throw new Error(`version ${version} does not exist; the latest is ${position.version}`);
     }
-    const earlier = await accessAt(store.database.query, operator.state, version);
-    const gone = usersGone(snapshot, earlier).join(", ");
-    if (gone !== "") print(`Not restored, because these users no longer exist: ${gone}`);
-    await applyPlan(operator, planRollback(earlier), options);
+    const { snapshot, gone } = await accessAt(store.database.query, operator.state, version);
+    if (gone.length > 0)
+      print(`Not restored, because these users have been removed since: ${gone.join(", ")}`);
+    await applyPlan(operator, planRollback(snapshot, gone), options);
   });
 }
 

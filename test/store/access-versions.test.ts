@@ -206,8 +206,12 @@ t.test("access history lists the versions, and rollback restores an earlier one"
   await store.good(["user", "remove", "alice"]);
   await store.good(["user", "remove", "staff:eve"]);
   const rolled = await store.good(["access", "rollback", version]);
-  t.match(rolled, /no longer exist: alice, staff:eve/);
+  t.match(rolled, /removed since: alice, staff:eve/);
   t.notMatch(await store.good(["access", "export"]), /alice|staff:eve/, "nor their groups");
+  await store.addUser("alice", "ReadOnly");
+  t.match(await store.good(["access", "rollback", version]), /removed since: alice, staff:eve/);
+  const [record, ...others] = (await store.good(["access", "export"])).match(/.*alice.*/g) ?? [];
+  t.strictSame([record, others], ['username = "alice"', []], "another alice gets nothing back");
   t.match(await store.run(["access", "rollback", "999"]), {
     code: 1,
     stderr: /version 999 does not exist/,

@@ -242,17 +242,20 @@ export async function* versionsBack(
   }
 }
 
+/** With the names of its users who were removed since, even if others have these names now. */
 export async function accessAt(
   query: Query,
   state: Pick<SharedState, "snapshot" | "position">,
   version: number,
-): Promise<Snapshot> {
+): Promise<{ snapshot: Snapshot; gone: string[] }> {
   let { snapshot } = state;
-  for await (const one of versionsBack(query, state)) {
-    if (one.version <= version) break;
-    snapshot = one.before;
+  const removed = new Set<string>();
+  for await (const { version: at, before, after } of versionsBack(query, state)) {
+    if (at <= version) break;
+    for (const name of before.users.keys()) if (!after.users.has(name)) removed.add(name);
+    snapshot = before;
   }
-  return snapshot;
+  return { snapshot, gone: [...removed].filter((name) => snapshot.users.has(name)).sort() };
 }
 
 /** The first line of an export: this text, followed by the version. */
@@ -372,16 +375,13 @@ export function planApply(records: AccessRecords, version: string): ReplacementP
   };
 }
 
-export function usersGone(current: Snapshot, earlier: Snapshot): string[] {
-  return [...earlier.users.keys().filter((name) => !current.users.has(name))].sort();
-}
-
-export function planRollback(earlier: Snapshot): ReplacementPlan {
+/** @param removed users who get nothing back, since another person may have their name */
+export function planRollback(earlier: Snapshot, removed: readonly string[]): ReplacementPlan {
   const { boundaries } = earlier;
   return (current) => {
-    const gone = new Set(usersGone(current, earlier));
+    const missing = earlier.users.keys().filter((name) => !current.users.has(name));
+    const gone = new Set([...removed, ...missing]);
     const kept = allRecords(earlier).filter(({ user }) => !gone.has(user?.username ?? ""));
-    // Another person may have the name of a user who was removed.
     const isLost = ({ sameAs = "" }: User) => gone.has(sameAs) && !isExternalUsername(sameAs);
     const users = kept
       .flatMap(({ user }) => user ?? [])
