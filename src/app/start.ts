@@ -111,14 +111,22 @@ async function listen(
   return { listener, url };
 }
 
-async function warnIfUntested({ log }: Gateway, preset: PresetServer | undefined): Promise<void> {
-  const version = await preset?.version();
-  if (preset === undefined || version === undefined || preset.isTested(version)) return;
+async function warnIfUntested(
+  { routing, log }: Gateway,
+  preset: PresetServer | undefined,
+): Promise<void> {
+  if (preset === undefined) return;
   const { title, name, tested } = preset.preset;
-  log.warn(
-    { version, tested },
-    `this version of ${title} was not tested: run \`${invocation} preset test ${name}\` against a server of it`,
-  );
+  const version = await preset.version();
+  if (version === undefined) {
+    const sentence = `the upstream does not answer as ${title}: check upstream.url and upstream.credential`;
+    if (await routing.isUp()) log.warn(sentence);
+  } else if (!preset.isTested(version)) {
+    log.warn(
+      { version, tested },
+      `this version of ${title} was not tested: run \`${invocation} preset test ${name}\` against a server of it`,
+    );
+  }
 }
 
 async function warnIfDown({ routing, log }: Gateway, loaded: LoadedConfiguration): Promise<void> {

@@ -2,6 +2,7 @@ import { request as httpRequest } from "node:http";
 import { text } from "node:stream/consumers";
 import { setTimeout as delay } from "node:timers/promises";
 import t, { type Test } from "tap";
+import { eventually } from "../kit/eventually.ts";
 import { auditOf, startGateway, temporaryHome } from "../kit/gateway.ts";
 import { runCommand } from "../kit/process.ts";
 import { ChromaStub } from "./kit/chroma.ts";
@@ -81,6 +82,43 @@ t.test("a server that does not respond is an error of its own", async (t) => {
   const { code, stderr } = await runCommand(temporaryHome(t), flags);
   t.equal(code, 1);
   t.match(stderr, /no response from http:\/\/127\.0\.0\.1:1/);
+});
+
+t.test("the suite says when the server is another one, and sends nothing else", async (t) => {
+  const stub = await ChromaStub.open(t);
+  for (const name of ["couchdb", "opensearch"]) {
+    const flags = ["preset", "test", name, "--url", stub.url];
+    const { code, stderr } = await runCommand(temporaryHome(t), flags);
+    t.equal(code, 1);
+    t.match(stderr, new RegExp(`${stub.url} does not answer as ${name} does: .*--credential-file`));
+    t.same([...new Set(stub.take().map(({ method, url }) => `${method} ${url}`))], ["GET /"]);
+  }
+});
+
+t.test("the start warns of an upstream that is another one, or wants a credential", async (t) => {
+  const stub = await ChromaStub.open(t);
+  const warningsOf = async (preset: "chroma" | "couchdb") => {
+    const { gateway } = await openPreset(t, preset, stub.url, { grants: ["root * Owner"] });
+    return () =>
+      gateway.service.log.flatMap(
+        ({ msg }) => / does not answer as /.exec(String(msg))?.input ?? [],
+      );
+  };
+  const remedy = "check upstream.url and upstream.credential";
+  const other = await warningsOf("couchdb");
+  await eventually("another server is reported", () => other().length > 0);
+  const title = "CouchDB 3 and PouchDB Server";
+  t.same(other(), [`the upstream does not answer as ${title}: ${remedy}`]);
+  const same = await warningsOf("chroma");
+  await delay(1000);
+  stub.intercept = (_, response) => {
+    response.writeHead(401, { "content-type": "application/json" }).end("{}");
+    return true;
+  };
+  const refused = await warningsOf("chroma");
+  await eventually("a refusal is reported", () => refused().length > 0);
+  t.same(refused(), [`the upstream does not answer as Chroma: ${remedy}`]);
+  t.same(same(), []);
 });
 
 t.test("Chroma finds another database's records by their UUID, the gateway does not", async (t) => {
@@ -306,6 +344,11 @@ t.test("get_or_create returns no collection to a caller who may only create it",
     t.same(stub.take(), [], "nothing is looked up");
   }
   t.equal((await gateway.send("POST", collections, { name: "made" }, token)).status, 200);
+  const body = { name: "docs", get_or_create: true };
+  const narrowed = await gateway.send("POST", collections, body, await login("fay"));
+  t.match(narrowed, { status: 403, body: { code: "not_narrowable" } }, "its limit is the reason");
+  const other = await gateway.send("POST", collections, body, await login("nina"));
+  t.match(other, { status: 403, body: { code: "no_grant" } });
 });
 
 t.test("a token for one database opens no other", async (t) => {

@@ -141,7 +141,7 @@ async function planCreation(request: PresetRequest): Promise<Plan> {
   if (!isShared) return creation;
   // A caller who may not read the collection must not learn whether it exists.
   if (!request.may("SELECT", database, table)) {
-    return { accesses: [{ permissions: ["CREATE", "SELECT"], database, table }] };
+    return { accesses: [{ permissions: ["SELECT", "CREATE"], database, table }] };
   }
   const path = `${collectionsPath(request)}/${table}`;
   const { status } = await request.lookup(path);

@@ -140,6 +140,13 @@ export async function runSuite(run: SuiteRun): Promise<void> {
     ask(request).catch((error: unknown) => {
       throw new Error(`no response from ${server.url}: ${explain(error)}`, { cause: error });
     });
+  const { name, version } = suite.preset;
+  const answer = await direct({ method: "GET", path: version.path });
+  if (answer.json === undefined || version.read(answer.json) === undefined) {
+    const reason = `GET ${version.path}: ${shown(described(answer))}`;
+    const remedy = "name another with --url, or its credential with --credential-file";
+    throw new Error(`${server.url} does not answer as ${name} does: ${remedy} (${reason})`);
+  }
   const open = sendTo(parseTarget(gateway));
   const tokens = new Map<string, string>();
   for (const username of usersOf(suite)) {
