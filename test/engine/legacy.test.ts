@@ -155,6 +155,69 @@ t.test("the start mentions tables whose names no query can contain", async (t) =
   );
 });
 
+t.test(
+  "rows of tables that inherit from one of PostgreSQL have no key in common with it",
+  async (t) => {
+    const scene = await freshPostgres(t);
+    const { ask, sql } = scene;
+    await sql(
+      "create table main.old (id int primary key, v int)",
+      "create table main.new (more text) inherits (main.old)",
+      "insert into main.old values (1, 1)",
+      "insert into main.new values (1, 2), (2, 3)",
+      "create table main.parts (id int primary key, v int) partition by range (id)",
+      "create table main.part partition of main.parts for values from (0) to (9)",
+      "insert into main.parts values (1, 1), (2, 2)",
+    );
+    const page = { order_by: { column: "id" }, after: [1] };
+    t.match(await ask(selectAll("old", page)), refusal(400, "order_not_unique"));
+    t.match(await describe(scene, "old"), { columns: [{ primary_key: false }, {}], keys: [] });
+    const change = update("old", { v: 9 }, equal("v", 2));
+    const row = { id: 1, v: 2 };
+    t.match(await ask({ Preview: change }), { body: { before: [row], after: [{ ...row, v: 9 }] } });
+    t.same(Object((await ask({ Preview: change })).body).after.length, 1);
+    t.same((await ask(selectAll("parts", page))).body.data, [{ id: 2, v: 2 }]);
+    t.match(await describe(scene, "parts"), { keys: [["id"]] });
+  },
+);
+
+for (const schema of ["public", "elsewhere"]) {
+  t.test(
+    `types of an extension in the schema ${schema} of PostgreSQL compare as they are sorted`,
+    async (t) => {
+      const { ask, sql } = await freshPostgres(t);
+      await sql(
+        `create schema if not exists ${schema}`,
+        `create extension citext schema ${schema}`,
+        `create extension ltree schema ${schema}`,
+        `create table main.words (id int primary key, word ${schema}.citext, path ${schema}.ltree)`,
+        "insert into main.words values (1, 'a', 'a.b'), (2, 'B', 'B'), (3, 'A', 'a'), (4, 'b', 'b.a')",
+      );
+      for (const column of ["word", "path"]) {
+        const order_by = [{ column }, { column: "id" }];
+        const whole = (await ask(selectAll("words", { columns: ["id", column], order_by }))).body
+          .data;
+        const paged: unknown[] = [];
+        for (let after: unknown[] | undefined; paged.length < 5; ) {
+          const more = after === undefined ? {} : { after };
+          const answer = await ask(
+            selectAll("words", { columns: ["id", column], order_by, limit: 1, ...more }),
+          );
+          const [row] = answer.body.data ?? [answer.text];
+          if (row === undefined) break;
+          paged.push(row);
+          after = [Object(row)[column], Object(row).id];
+        }
+        t.same(paged, whole, column);
+      }
+      const found = await ask(selectAll("words", { columns: ["id"], where: equal("word", "a") }));
+      t.same(found.body.data, schema === "public" ? [{ id: 1 }, { id: 3 }] : [{ id: 1 }]);
+      const paths = await ask(selectAll("words", { columns: ["id"], where: equal("path", "a.b") }));
+      t.same(paths.body.data, [{ id: 1 }]);
+    },
+  );
+}
+
 t.test("SQLite's views are read, and written where a trigger does it", async (t) => {
   const scene = await freshSqlite(t);
   const { ask, sql } = scene;

@@ -299,6 +299,22 @@ t.test("one dead foreign server does not make PostgreSQL unavailable", async (t)
   t.notMatch(service.output, /cannot be used/);
 });
 
+t.test("a table that a foreign server of PostgreSQL lacks is not missing here", async (t) => {
+  const { ask, sql, url } = await freshPostgres(t);
+  const { port, pathname } = new URL(url);
+  const place = `host '127.0.0.1', port '${port}', dbname '${pathname.slice(1)}'`;
+  await sql(
+    "create extension postgres_fdw",
+    `create server self foreign data wrapper postgres_fdw options (${place})`,
+    "create user mapping for gatehouse server self options (user 'gatehouse')",
+    "create foreign table main.remote (a int) server self options (table_name 'gone')",
+  );
+  const problem = /on remote: the foreign server refuses what it is asked for this$/;
+  for (const body of [selectAll("remote"), update("remote", { a: 1 })]) {
+    t.match(await ask(body), refusal(409, "statement_failed", problem));
+  }
+});
+
 t.test("MariaDB's errors are answered with their reason and object", async (t) => {
   const { ask, sql } = await freshMysql(t);
   await sql(

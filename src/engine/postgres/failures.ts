@@ -101,6 +101,9 @@ export const failures = createFailures<DatabaseError>({
     if (isRaised(error)) return worded(find(raisable, code) ?? refused.byTrigger, words);
     if (code === "23503") return ofForeignKey(error, origin);
     if (code.startsWith("23")) return violation(error, origin);
+    if (code.startsWith("42") && where.startsWith("remote SQL command")) {
+      return failed(origin, undefined, "the foreign server refuses what it is asked for this");
+    }
     const [, name] = / function "?(?:[^"\s(]+\.)?([^"\s(.]+)/.exec(where) ?? [];
     if (name !== undefined) {
       if (code === "22001") return refused.tooLongInside;

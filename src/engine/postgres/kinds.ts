@@ -218,8 +218,11 @@ export interface TypeDescription {
   readonly elementId: number;
   /** SQL name without the column's length or precision. */
   readonly sqlName: string;
-  /** True for a row of several values, which is neither null nor not null if only some of them are. */
-  readonly isComposite?: boolean;
+  /**
+   * True for a type without operators, and for a row of several values, which is neither null nor not
+   * null if only some of them are.
+   */
+  readonly isUnordered?: boolean;
   /** OID. */
   readonly collation?: string | undefined;
   /** Of an enum, or of an array's elements. */
@@ -294,7 +297,7 @@ export function findKind(type: TypeDescription): PostgresKind {
     return elementId === 0 ? { ...kind, labels, ...own } : { ...kind, labels };
   }
   if (isText) return { ...kind, ...collated(type), like: likeText, exact: exactText };
-  if (unordered.has(elementId || id) || type.isComposite === true) {
+  if (unordered.has(elementId || id) || type.isUnordered === true) {
     const compare = (value: PresentValue) => {
       const stored = store(value);
       return stored && bytesOf(stored);

@@ -38,6 +38,24 @@ async function keepTable(context: PostgresContext, name: string): Promise<Postgr
   return table;
 }
 
+const FIRST_OF_EXTENSIONS = sql.lit(16_384);
+
+/**
+ * Whether a type has an equality of its own on the session's search path. \`citext\` of another schema
+ * would be compared as \`text\`, but sorted as itself.
+ */
+const hasOperators = sql`(base.oid < ${FIRST_OF_EXTENSIONS} or exists (
+  select 1 from pg_catalog.pg_opclass as class
+  join pg_catalog.pg_amop as entry on entry.amopfamily = class.opcfamily
+    and entry.amoplefttype = base.oid and entry.amoprighttype = base.oid
+  join pg_catalog.pg_am as method on method.oid = class.opcmethod
+  where class.opcintype = base.oid and class.opcdefault and method.amname = 'btree'
+    and entry.amopstrategy = 3 and pg_catalog.pg_operator_is_visible(entry.amopopr)))`;
+
+/** Rows of tables that inherit from it are among its own, and its keys know nothing of them. */
+const repeatsKeys = sql`(class.relkind = 'r' and exists (
+  select 1 from pg_catalog.pg_inherits as heir where heir.inhparent = class.oid))`;
+
 /**
  * Names are compared exactly, so that only one spelling reaches a table.
  *
@@ -51,7 +69,7 @@ export async function readTable(context: PostgresContext, name: string): Promise
       pg_catalog.format_type(base.oid, -1), attribute.attnotnull, attribute.attidentity,
       coalesce(element.modifier, base.modifier),
       exists (select 1 from pg_catalog.pg_index as index where index.indrelid = class.oid
-        and index.indisprimary and attribute.attnum = any (index.indkey)),
+        and index.indisprimary and attribute.attnum = any (index.indkey)) and not ${repeatsKeys},
       case when 'e' in (base.typtype, element.typtype) then (
         select pg_catalog.string_agg(label.enumlabel, pg_catalog.chr(31) order by label.enumsortorder)
         from pg_catalog.pg_enum as label
@@ -59,7 +77,8 @@ export async function readTable(context: PostgresContext, name: string): Promise
       case when base.oid <> attribute.atttypid or element.oid <> base.typelem
         then coalesce(pg_catalog.format_type(element.oid, element.modifier) || '[]',
           pg_catalog.format_type(base.oid, base.modifier)) end,
-      attribute.attgenerated <> '' or attribute.attidentity = 'a', base.typtype = 'c',
+      attribute.attgenerated <> '' or attribute.attidentity = 'a',
+      base.typtype = 'c' or (base.typtype = 'b' and element.oid is null and not ${hasOperators}),
       nullif(attribute.attcollation, 0)
     from pg_catalog.pg_namespace as namespace
     left join pg_catalog.pg_class as class on class.relnamespace = namespace.oid
@@ -106,13 +125,13 @@ async function namesIn({ session, schema }: PostgresContext): Promise<string[]> 
 
 function readColumn(row: readonly (string | null)[]): PostgresColumn {
   const [, name, declared, id, elementId, sqlName, isRequired, ...more] = row;
-  const [identity, modifier, isKey, labels, valueType, isComputed, isComposite, collation] = more;
+  const [identity, modifier, isKey, labels, valueType, isComputed, isUnordered, collation] = more;
   const type = {
     id: Number(id),
     elementId: Number(elementId),
     sqlName: sqlName ?? "text",
     ...numericSize(Number(modifier), Number(elementId) || Number(id)),
-    isComposite: isTrue(isComposite),
+    isUnordered: isTrue(isUnordered),
     collation: collation ?? undefined,
     labels: labels == null ? undefined : labels.split("\u001f"),
   };
@@ -161,5 +180,6 @@ export function keysSql(schema: string, name: string): Fragment {
     left join pg_catalog.pg_attribute as attribute
       on attribute.attrelid = class.oid and attribute.attnum = entry.indkey[place]
     where namespace.nspname = ${schema} and class.relname = ${name} and entry.indisunique
+      and not ${repeatsKeys}
     order by entry.indisprimary desc, entry.indexrelid, place`;
 }
