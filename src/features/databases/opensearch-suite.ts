@@ -220,6 +220,7 @@ const codeOnA: readonly (readonly [string, SuiteRequest])[] = [
   ],
   ["a stored script", get("/_scripts/gatehouse_test_s")],
   ["a template", get("/_index_template/gatehouse_test_t")],
+  ["all templates", get("/_index_template")],
 ];
 
 function denied(user: string, title: string, request: SuiteRequest, code?: string): Attack {
@@ -277,6 +278,7 @@ const denials: readonly (readonly [
   ["rita", "a pattern in the middle", get("/gatehouse*b/_search"), "name_too_wide"],
   ["stan", "all indexes with one that is denied", get("/_all/_search"), "name_too_wide"],
   ["stan", "all mappings", get("/_mapping"), "name_too_wide"],
+  ["stan", "a field of all mappings", get("/_mapping/field/k"), "name_too_wide"],
   ["stan", "all counts", get("/_count"), "name_too_wide"],
   ["stan", "a count of all as text", get("/_cat/count"), "name_too_wide"],
   ["stan", "deleting by query in all", post("/_all/_delete_by_query", { query: everything })],

@@ -623,8 +623,7 @@ const select: IndexUse = { permissions: ["SELECT"] };
 const create: IndexUse = { permissions: ["CREATE"] };
 
 const clusterPaths = words(
-  `/_scripts/:id /_ingest/pipeline/:id /_search/pipeline/:id /_index_template/:id
-  /_component_template/:id /_template/:id`,
+  "/_ingest/pipeline /_search/pipeline /_index_template /_component_template /_template /_scripts",
 );
 
 const endpoints: PresetEndpoint[] = [
@@ -794,7 +793,7 @@ const endpoints: PresetEndpoint[] = [
   onIndexes("GET /:index", "SELECT", `flat_settings include_defaults local ${waits}`),
   onIndexes("DELETE /:index", "DROP", waits),
   onIndexes(
-    "GET /_mapping /:index/_mapping /:index/_mapping/field/:field",
+    "GET /_mapping /_mapping/field/:field /:index/_mapping /:index/_mapping/field/:field",
     "SELECT",
     `${waits} local include_defaults`,
   ),
@@ -852,9 +851,9 @@ const endpoints: PresetEndpoint[] = [
   onIndexes("DELETE /_data_stream/:index", "DROP"),
 
   clusterPaths.flatMap((path) => [
-    ...at(`GET ${path}`, "CREATE on all", `${waits} local flat_settings`, planCluster),
-    ...at(`PUT ${path}`, "CREATE on all", `create cause order ${waits}`, planCluster, json),
-    ...at(`DELETE ${path}`, "CREATE on all", waits, planCluster),
+    ...at(`GET ${path} ${path}/:id`, "CREATE on all", `${waits} local flat_settings`, planCluster),
+    ...at(`PUT ${path}/:id`, "CREATE on all", `create cause order ${waits}`, planCluster, json),
+    ...at(`DELETE ${path}/:id`, "CREATE on all", waits, planCluster),
   ]),
 ].flat();
 
