@@ -194,9 +194,9 @@ async function openKeys({ loaded, store, member, log, metrics }: Base): Promise<
         { place: keyStore.place },
         "no signing keys found: new ones were created, and earlier tokens are invalid",
       ),
-    onReload() {
+    onReload(isChanged) {
       metrics?.keysReloaded(true);
-      log.info({ signer: keys.ring.signer.kid }, "signing keys reloaded");
+      if (isChanged) log.info({ signer: keys.ring.signer.kid }, "signing keys reloaded");
     },
     onFailure(error) {
       metrics?.keysReloaded(false);

@@ -268,6 +268,25 @@ t.test(
   },
 );
 
+t.test("a token of a machine changes no keys, a rotation does", async (t) => {
+  const { keys, old } = await oneKey(t);
+  const reloads: boolean[] = [];
+  const live = await openLiveKeyRing(keys, {
+    algorithm: "ES256",
+    mayCreate: false,
+    onReplaced: () => {},
+    onReload: (isChanged) => reloads.push(isChanged),
+    onFailure: (error) => t.fail(String(error)),
+  });
+  t.teardown(() => live.close());
+  reloads.length = 0;
+  await noteMachineToken(keys, old.kid, now() + 10 * LIFETIME);
+  await eventually("the token is seen", () => reloads.length > 0);
+  t.notOk(reloads.includes(true));
+  await rotateKey(keys, "ES256", LIFETIME);
+  await eventually("the new key is seen", () => reloads.includes(true));
+});
+
 t.test("revoking an unknown key is refused", async (t) => {
   const { keys, old } = await oneKey(t);
   for (const kid of ["unknown", "../access_control", ""]) {

@@ -1,5 +1,6 @@
 import { createHmac, createPublicKey, type KeyObject } from "node:crypto";
 import path from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
 import { CompactEncrypt, exportJWK, generateKeyPair } from "jose";
 import t, { type Test } from "tap";
 import { keyFilesIn } from "../../src/core/identity/key-file.ts";
@@ -354,14 +355,13 @@ t.test("a kid must equal the name of a key", async (t) => {
 
 t.test("a key of another algorithm verifies no token", async (t) => {
   const keys = keyFilesIn(path.join(gateway.home, "keys"), { checkRead: true });
-  const reloads = () => gateway.service.log.filter(({ msg }) => msg === "signing keys reloaded");
-  for (const algorithm of ["EdDSA", "RS256", "HS256"] as const) {
-    const before = reloads().length;
-    const key = await makeKey(algorithm);
-    await keys.change(async () => [{ kind: "put", key }]);
-    const other: KeyFile = key;
+  const made = await Promise.all((["EdDSA", "RS256", "HS256"] as const).map(makeKey));
+  await keys.change(async () => made.map((key) => ({ kind: "put", key })));
+  // Longer than the gateway takes to see them, which it does not log.
+  await delay(1500);
+  const others: readonly KeyFile[] = made;
+  for (const other of others) {
     const { kid, alg } = other;
-    await gateway.service.logged(() => reloads().length > before);
     const own = await sign(other, { alg, kid, typ: "JWT" }, claims);
     await checkRefused(t, own, `${alg} by its own key`);
     const borrowed = await sign(other, { alg, kid: header.kid, typ: "JWT" }, claims);

@@ -1,4 +1,5 @@
 import type { KeyObject } from "node:crypto";
+import { isDeepStrictEqual } from "node:util";
 import type { CryptoKey, JWK } from "jose";
 import { calculateJwkThumbprint } from "jose/jwk/thumbprint";
 import { CompactSign } from "jose/jws/compact/sign";
@@ -315,7 +316,8 @@ export async function openLiveKeyRing(
     readonly algorithm: SigningAlgorithm;
     readonly mayCreate: boolean;
     readonly onReplaced: () => void;
-    readonly onReload: () => void;
+    /** Called with false if the keys are the same, such as after a token was issued. */
+    readonly onReload: (isChanged: boolean) => void;
     readonly onFailure: (error: unknown) => void;
   },
 ) {
@@ -328,9 +330,11 @@ export async function openLiveKeyRing(
 
   async function reload(): Promise<void> {
     try {
+      const { keys } = ring;
       ring = await loadKeyRing(store, algorithm);
+      const isChanged = failure !== undefined || !isDeepStrictEqual(keys, ring.keys);
       failure = undefined;
-      onReload();
+      onReload(isChanged);
     } catch (error) {
       failure = errorMessage(error);
       if (watch.retryAfter?.(error) !== true) onFailure(error);
