@@ -1,6 +1,6 @@
 import { accessSync, constants, existsSync, statSync } from "node:fs";
 import path from "node:path";
-import { findDataDirectory } from "../app/own-engine.ts";
+import { findDataDirectory, hasOwnEngine } from "../app/own-engine.ts";
 import { directoryProblem } from "../core/base/files/guarded.ts";
 import { invocation } from "../core/base/product.ts";
 import { isLoopback, isUnspecified, storesAccess } from "../core/config/addresses.ts";
@@ -10,7 +10,7 @@ import { keyDirectoryPath } from "../core/identity/key-file.ts";
 import { stateDirectoryPath } from "../features/oauth/server/state-file.ts";
 
 export function exposureWarnings(loaded: LoadedConfiguration) {
-  const { auth, server, store } = loaded.configuration;
+  const { auth, server, store, routes, upstream } = loaded.configuration;
   const warnings: { about: { host?: string }; sentence: string }[] = [];
   const warn = (sentence: string, about = {}) => void warnings.push({ about, sentence });
   const keys = [loaded.serviceDirectory, keyDirectoryPath(loaded.serviceDirectory)];
@@ -36,6 +36,9 @@ export function exposureWarnings(loaded: LoadedConfiguration) {
     warn(
       "replicas need a common URL: set server.public_url, or apps that log in at one replica are refused by the others",
     );
+  }
+  if (routes.length > 0 && hasOwnEngine(loaded) && upstream.databases.length === 0) {
+    warn("[[routes]] answer 404: the engine has no paths; name a server in upstream.url");
   }
   const file = auth.access_control_file;
   if (storesAccess(loaded.configuration) && existsSync(file)) {

@@ -16,7 +16,7 @@ import { directoryProblem } from "../../src/core/base/files/guarded.ts";
 import { grant } from "../access/kit.ts";
 import { temporaryDirectory } from "../config/support.ts";
 import { makeCertificate } from "../kit/certificate.ts";
-import { temporaryHome } from "../kit/gateway.ts";
+import { startGateway, temporaryHome } from "../kit/gateway.ts";
 import { runCommand } from "../kit/process.ts";
 import { tlsSection, writePair } from "../kit/tls-files.ts";
 import { done, failed, install, installNothing, people, program } from "./kit.ts";
@@ -189,6 +189,32 @@ t.test("config check warns about a public address without TLS", async (t) => {
     "warning: server.host 0.0.0.0: MCP clients cannot log in at this address: set server.public_url",
   ]);
 });
+
+t.test(
+  "config check and the start warn about routes that only a foreign upstream has",
+  async (t) => {
+    const route = '[[routes]]\npath = "/shop/:database"\naccess = "SELECT"\n';
+    const warning = "[[routes]] answer 404: the engine has no paths; name a server in upstream.url";
+    const gateway = await startGateway(t, { config: route });
+    t.equal((await gateway.get("/shop/main", await gateway.login())).status, 404);
+    t.match(
+      gateway.service.log.filter(({ msg }) => msg === warning),
+      [{ level: "warn" }],
+    );
+    const gatehouse = install(t);
+    const other = '[[upstream.databases]]\ndatabases = ["far"]\nurl = "http://127.0.0.1:1"\n';
+    for (const [text, warns] of [
+      [route, true],
+      [`[upstream]\nurl = "sqlite:${gatehouse.home}"\n${route}`, true],
+      [`[upstream]\nurl = "http://127.0.0.1:1"\n${route}`, false],
+      [`${other}${route}`, false],
+    ] as const) {
+      writeFileSync(path.join(gatehouse.home, "gateway.toml"), text, { mode: 0o600 });
+      const { code, stderr } = await gatehouse.run("config check");
+      t.strictSame([code, stderr.includes(`warning: ${warning}\n`)], [0, warns], text);
+    }
+  },
+);
 
 t.test("config check says why the certificate or key cannot be read", async (t) => {
   const gatehouse = install(t);
