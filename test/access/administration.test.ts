@@ -299,7 +299,8 @@ t.test("a role that another entry hides until it expires is judged, too", async 
       "a",
     );
   const entry = { ...place("olga", "main"), tables: ["t"], role: "ReadOnly" } as const;
-  const temporary = hidden(`expires = ${new Date(Date.now() + 60_000).toISOString()}`);
+  const until = `expires = ${new Date(Date.now() + 60_000).toISOString()}`;
+  const temporary = hidden(until);
   t.equal(
     refusalOf(() => planGrant(temporary, dora, entry)),
     "role_insufficient",
@@ -307,6 +308,19 @@ t.test("a role that another entry hides until it expires is judged, too", async 
   t.equal(
     refusalOf(() => planGrant(hidden(""), dora, entry)),
     undefined,
+  );
+  const own = [
+    '[[groups]]\nname = "team"\nmembers = ["dora"]\n',
+    user("dora"),
+    grant("dora", "main", "DbAdmin"),
+    groupGrant("team", "main", "Owner"),
+  ];
+  const closed = groupGrant("team", "main", "None", until);
+  t.equal(
+    refusalOf(() =>
+      planRevoke(parseAccessFile([...own, closed].join(""), "a"), dora, place("dora", "main")),
+    ),
+    "role_insufficient",
   );
 });
 

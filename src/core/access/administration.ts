@@ -92,9 +92,13 @@ function possibleGroups(snapshot: Snapshot, username: string): string[] {
   return groups.filter((one) => isExternalGroup(one) && mayBeMember(snapshot, one, username));
 }
 
+/** What hides an entry now may expire. */
+function nowAndLater(): number[] {
+  return [Date.now(), Number.POSITIVE_INFINITY];
+}
+
 function effectiveRole(snapshot: Snapshot, caller: Caller, database: string): Role | undefined {
-  // What hides an entry now may expire.
-  const grants = [Date.now(), Infinity].map((at) => effectiveGrants(snapshot, caller, at));
+  const grants = nowAndLater().map((at) => effectiveGrants(snapshot, caller, at));
   return widestRole(grants.flatMap((one) => reachingEntries(one, database)));
 }
 
@@ -206,8 +210,8 @@ function remainingRole(
 ): Role | undefined {
   const others = entriesIn(ownGrants(snapshot, holder)).filter((one) => !replaced.includes(one));
   const own = collectGrants(others);
-  const left = possibleCallers(snapshot, holder, actor).map((one) =>
-    grantsWith(snapshot, one, own),
+  const left = possibleCallers(snapshot, holder, actor).flatMap((one) =>
+    nowAndLater().map((at) => grantsWith(snapshot, one, own, at)),
   );
   const group = groupOf(holder);
   const sharing = group === undefined ? [] : [...sharingMembers(snapshot, group)];

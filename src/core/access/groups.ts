@@ -121,8 +121,13 @@ export function effectiveGrants(snapshot: Snapshot, caller: Caller, now?: number
 }
 
 /** As `effectiveGrants`, with other entries in the place of the caller's own. */
-export function grantsWith(snapshot: Snapshot, caller: Caller, own: UserGrants): UserGrants {
-  return merge(own, groupEntries(snapshot, caller), Date.now());
+export function grantsWith(
+  snapshot: Snapshot,
+  caller: Caller,
+  own: UserGrants,
+  now: number,
+): UserGrants {
+  return merge(own, groupEntries(snapshot, caller), now);
 }
 
 /** All entries of the caller and the caller's groups, also those that decide nothing now. */
