@@ -138,7 +138,7 @@ export function changeAccess(
       const user = userLosingTokens(changes);
       if (user !== undefined) {
         const latest = latestIssue(named.snapshot?.users.get(user));
-        await (await revocationStore(loaded)).revokeUser(user, undefined, latest);
+        await (await revocationStore(loaded)).revokeUser(user, latest);
       }
       if (step === undefined) return;
       await noteStep(changeNotesPath(loaded.serviceDirectory), step).catch((error: unknown) => {

@@ -146,7 +146,8 @@ async function importOthers(
   const checkRead = { checkRead: auth.check_permissions };
   const revoked = await readRevocations(auth.revocations_file, checkRead);
   for (const revocation of revoked) {
-    if ("user" in revocation) await revocations.revokeUser(revocation.user, revocation.before);
+    if ("user" in revocation)
+      await revocations.revokeUserBefore(revocation.user, revocation.before);
     else {
       const { jti: tokenId, until: expiresAt } = revocation;
       await revocations.revokeToken({ tokenId, expiresAt });
@@ -229,7 +230,7 @@ async function importFile(file: string, options: CommonOptions): Promise<void> {
     };
     const beforeWrite = async () => {
       for (const user of ended)
-        await operator.revocations.revokeUser(user.username, undefined, latestIssue(user));
+        await operator.revocations.revokeUser(user.username, latestIssue(user));
     };
     const force = options.force ?? false;
     const snapshot = await replaceAccess(operator, plan, { force, beforeWrite });

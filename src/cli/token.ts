@@ -283,7 +283,7 @@ async function revoke(written: string | undefined, options: CommonOptions): Prom
       throw namedRefusal("user_not_found", { holder: userHolder(username), snapshot });
     }
     const latest = latestIssue(snapshot?.users.get(username));
-    await revocations.revokeUser(username, undefined, latest);
+    await revocations.revokeUser(username, latest);
     await noteChanges(loaded, [{ change: "tokens revoked", user: username }]);
     print(`Revoked all current tokens of ${username}.`);
   } else if (tokenId !== undefined) {

@@ -185,7 +185,7 @@ async function act(
   // A user disabled by a manual edit may still have tokens, which would work again after another.
   const user = users.get(username);
   if (wasDisabled && user?.disabled)
-    await (await revocationStore(loaded)).revokeUser(username, undefined, latestIssue(user));
+    await (await revocationStore(loaded)).revokeUser(username, latestIssue(user));
   if (unlocks && user?.passwordHash !== undefined) {
     await unlock(loaded, username).catch((error: unknown) =>
       warn(`failed logins of ${username} could not be cleared: ${explain(error)}`),

@@ -94,7 +94,7 @@ t.test("all tokens of a user end even if another process has just issued one ahe
   t.teardown(() => gateway.close());
   const issuedAt = epochSeconds() + 5;
   // The gateway has not read this yet.
-  await revocationsIn(file, { checkRead: true }).revokeUser("bob", issuedAt);
+  await revocationsIn(file, { checkRead: true }).revokeUserBefore("bob", issuedAt);
   await gateway.revokeUser("bob");
   t.ok(gateway.isRevoked({ tokenId: "a", username: "bob", issuedAt }));
   await revocationsIn(file, { checkRead: true }).revokeUser("bob");

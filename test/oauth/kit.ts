@@ -105,6 +105,7 @@ export async function openOAuthSetup(
     earliestIssue: (username) => revokedBefore.get(username) ?? 0,
     revokeToken: unused,
     revokeUser: unused,
+    revokeUserBefore: unused,
     reload: unused,
     close: unused,
   };

@@ -63,6 +63,7 @@ function processOf(
       index.add({ jti: tokenId, until: expiresAt });
     },
     revokeUser: unused,
+    revokeUserBefore: unused,
     reload: unused,
     close: unused,
   };

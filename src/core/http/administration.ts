@@ -121,7 +121,7 @@ export async function changeAs(
     const username = userLosingTokens(changes);
     if (username !== undefined) {
       const latest = latestIssue(access.snapshot.users.get(username));
-      await revocations.revokeUser(username, undefined, latest);
+      await revocations.revokeUser(username, latest);
     }
     await journal.noteStep(step);
   };
@@ -393,7 +393,7 @@ export async function revokeAllTokens(
   // External users can have tokens without a record.
   const isKnown = snapshot.users.has(username) || isExternalUsername(username);
   if (!isKnown) throw new Refusal("user_not_found");
-  await revocations.revokeUser(username, undefined, latestIssue(snapshot.users.get(username)));
+  await revocations.revokeUser(username, latestIssue(snapshot.users.get(username)));
   return { change: "tokens revoked", user: username };
 }
 

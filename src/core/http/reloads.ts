@@ -195,7 +195,9 @@ export function revokeOnHandEdits(
   }
 
   function revoke(username: string, before: number): void {
-    revocations.revokeUser(username, before).catch((error: unknown) => onFailure(username, error));
+    revocations
+      .revokeUserBefore(username, before)
+      .catch((error: unknown) => onFailure(username, error));
   }
 
   /** Needs no confirmation, since no partially written file disables a user. */

@@ -41,12 +41,14 @@ export interface RevocationStore {
   /** @throws Refusal `revocation_failed`. The token is not revoked then. */
   revokeToken(token: Pick<TokenClaims, "tokenId" | "expiresAt">): Promise<void>;
   /**
-   * Revokes all tokens that exist now, or those issued before a moment, in epoch seconds.
+   * Revokes all tokens that exist now.
    *
-   * @param latestIssue when tokens that exist now were issued at the latest, if it is still to come
+   * @param latestIssue when they were issued at the latest, if it is still to come
    * @throws Refusal `revocation_failed`. No token is revoked then.
    */
-  revokeUser(username: string, before?: number, latestIssue?: number): Promise<void>;
+  revokeUser(username: string, latestIssue?: number): Promise<void>;
+  /** Revokes the tokens issued before a moment, in epoch seconds. @throws as above */
+  revokeUserBefore(username: string, before: number): Promise<void>;
 }
 
 /** A new revocation resolves when it is in force in every process of the gateway. */
@@ -253,10 +255,9 @@ export function revocationsIn(
     },
     revokeToken: ({ tokenId, expiresAt }) =>
       revoke(file, checkRead, () => [{ jti: tokenId, until: expiresAt }]),
-    revokeUser: (user, before, latestIssue) =>
-      revoke(file, checkRead, (written) => [
-        before === undefined ? revocationOfUser(written, user, latestIssue) : { user, before },
-      ]),
+    revokeUser: (user, latestIssue) =>
+      revoke(file, checkRead, (written) => [revocationOfUser(written, user, latestIssue)]),
+    revokeUserBefore: (user, before) => revoke(file, checkRead, () => [{ user, before }]),
   };
 }
 
@@ -327,9 +328,9 @@ export async function openRevocations(
       return failure;
     },
     revokeToken: ({ tokenId, expiresAt }) => add(() => [{ jti: tokenId, until: expiresAt }]),
-    revokeUser: (user, before, latestIssue) =>
+    revokeUserBefore: (user, before) => add(() => [{ user, before }]),
+    revokeUser: (user, latestIssue) =>
       add((written) => {
-        if (before !== undefined) return [{ user, before }];
         // Another process may just have revoked and issued tokens, and the file may have lost some.
         const earliestIssue = (name: string) =>
           Math.max(written.earliestIssue(name), index.earliestIssue(name));

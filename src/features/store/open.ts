@@ -58,12 +58,11 @@ function revocationWriter(store: StoreAccess): Omit<RevocationStore, "read"> {
   }
   return {
     revokeToken: ({ tokenId, expiresAt }) => add(async () => ({ jti: tokenId, until: expiresAt })),
-    revokeUser: (user, before, latestIssue) =>
+    revokeUser: (user, latestIssue) =>
       add(async (query) =>
-        before === undefined
-          ? revocationOfUser(state.revocations, user, latestIssue, await latestClock(query))
-          : { user, before },
+        revocationOfUser(state.revocations, user, latestIssue, await latestClock(query)),
       ),
+    revokeUserBefore: (user, before) => add(async () => ({ user, before })),
   };
 }
 

@@ -408,7 +408,7 @@ export class SignIns {
       await revocations.revokeUser(subject);
       // The clock of the provider, which has issued tokens too, may be ahead.
       if (revocations.earliestIssue(subject) <= issuedAt) {
-        await revocations.revokeUser(subject, issuedAt + 1);
+        await revocations.revokeUserBefore(subject, issuedAt + 1);
       }
     }
     // Only now, so that the provider may send the token again after a failure.
