@@ -35,6 +35,7 @@ t.test(
       checkRefusal(t, answer, { status: 429, code: "too_many_attempts" });
       const seconds = Number(answer.headers.get("retry-after"));
       t.ok(seconds > 0 && seconds <= 900);
+      t.equal(answer.body.message, `Too many failed attempts: try again in ${seconds} seconds`);
     }
     t.equal((await logIn(setting, { username: "bob", password: "bob password" })).status, 200);
   },

@@ -1,6 +1,7 @@
 import ipaddr from "ipaddr.js";
 import { isUsername } from "../access/roles.ts";
 import { Refusal } from "../base/refusal.ts";
+import { counted } from "../base/suggestion.ts";
 import { Turns } from "../base/turns.ts";
 import { type KeyCounts, MemoryCounts, type OpenCounts, secondsLeft } from "./counts.ts";
 import { busy, RecentLogins } from "./hashing.ts";
@@ -116,7 +117,9 @@ export class FailureLimit {
       return undefined;
     }
     if (pending !== undefined) return pending.next;
-    throw new Refusal("too_many_attempts", { retryAfter: secondsLeft(failed) });
+    const retryAfter = secondsLeft(failed);
+    const message = `Too many failed attempts: try again in ${counted(retryAfter, "second")}`;
+    throw new Refusal("too_many_attempts", { message, retryAfter });
   }
 }
 
