@@ -212,16 +212,17 @@ async function explainQuery(user: string, options: QuestionOptions): Promise<voi
   if (!outcome.allowed) process.exitCode = FAILURE;
 }
 
+const aText = z.string("a text is needed");
 const expectationShape = z.strictObject({
-  user: z.string(),
-  via: z.enum(["query", "mcp"]).default("query"),
-  client: z.string().optional(),
+  user: aText,
+  via: z.enum(["query", "mcp"], '"query" or "mcp" is needed').default("query"),
+  client: aText.optional(),
   groups: z
     .array(z.string().refine(isExternalGroup, "a group of an issuer is <prefix>:<group>"))
     .optional(),
-  query: z.string(),
-  allowed: z.boolean(),
-  code: z.string().optional(),
+  query: aText,
+  allowed: z.boolean("true or false is needed"),
+  code: aText.optional(),
 });
 const needed = "at least one is needed";
 const expectations = z.strictObject({ expect: z.array(expectationShape, needed).min(1, needed) });

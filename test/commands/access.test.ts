@@ -118,7 +118,7 @@ const refused: Refused[] = [
   ["access grant alice main ReadWrit", 2, /'ReadWrit' is invalid .*\(did you mean ReadWrite\?\)/],
   ["access check alice Slect main", 2, /GRANT \(did you mean Select\?\)\n/],
   ["access grant alice main", 2, /missing required argument 'role'/],
-  ["access grant root * DbAdmin", 1, /^gatehouse: The last administrator cannot be/],
+  ["access grant root * DbAdmin", 1, /^gatehouse: The last administrator .*; --force allows it\n$/],
   ["access revoke root *", 1, /^gatehouse: The last administrator cannot be/],
   [
     "access revoke alice other",
@@ -285,7 +285,11 @@ t.test("--beside adds a temporary entry; without it, a grant replaces both", asy
 });
 
 const refusedEntries: Refused[] = [
-  ["access grant alice main ReadOnly", 1, /^gatehouse: The entry has limits besides its role/],
+  [
+    "access grant alice main ReadOnly",
+    1,
+    /^gatehouse: The entry has limits .* remove it first with `.*access revoke`\n$/,
+  ],
   ["access grant bob main.a ReadOnly", 1, /^gatehouse: The entry lists several tables/],
   ["access revoke bob main.b_*", 1, /^gatehouse: The entry lists several tables/],
   ["access revoke alice main.c", 1, /^gatehouse: Grant not found: alice on main\.c \(alice has /],
@@ -422,7 +426,7 @@ t.test(
   "the last Owner and administrator are lowered, revoked and removed only by force",
   async (t) => {
     const gatehouse = install(t, people + grant("alice", "sales", "Owner"));
-    const sentence = "The last Owner of a database cannot be removed or lowered";
+    const sentence = "The last Owner of a database cannot be removed or lowered; --force allows it";
     const refused = { code: 1, stderr: /The last (?:Owner|administrator) .*cannot be/ };
     t.strictSame(await gatehouse.run("access revoke alice sales"), failed(1, sentence));
     for (const act of ["grant alice sales DbAdmin", "revoke root *"]) {
@@ -746,7 +750,16 @@ t.test("an invalid file of expectations is refused with its line", async (t) => 
   const gatehouse = install(t, policy);
   const file = path.join(gatehouse.home, "policy.test.toml");
   const bad: [text: string, stderr: RegExp][] = [
-    ["[[expect]]\nuser = 1\n", /policy\.test\.toml:1: \[\[expect\]\]: `user`/],
+    ["[[expect]]\nuser = 1\n", /policy\.test\.toml:1: \[\[expect\]\]: `user`: a text is needed/],
+    ["[[expect]]\n", /\[\[expect\]\]: `user`: a text is needed; allowed keys: user, via/],
+    [
+      '[[expect]]\nuser = "rita"\nquery = "{}"\n',
+      /\[\[expect\]\]: `allowed`: true or false is needed; allowed keys/,
+    ],
+    [
+      '[[expect]]\nuser = "rita"\nvia = "http"\nquery = "{}"\nallowed = true\n',
+      /`via`: "query" or "mcp" is needed/,
+    ],
     [
       `${expectations}[[expect]]\nusr = "x"\n`,
       /policy\.test\.toml:18: \[\[expect\]\]: `usr`: unknown key; allowed keys: user, .* \(did you mean user\?\)/,
