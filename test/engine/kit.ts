@@ -1,6 +1,12 @@
 import { once } from "node:events";
 import { mkdtempSync, readdirSync, rmSync } from "node:fs";
-import { type ClientRequest, type IncomingMessage, type RequestOptions, request } from "node:http";
+import {
+  Agent,
+  type ClientRequest,
+  type IncomingMessage,
+  type RequestOptions,
+  request,
+} from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { text } from "node:stream/consumers";
@@ -23,6 +29,9 @@ export interface Answer {
   };
 }
 
+/** A connection is dropped long before a server drops it, so that no request meets its end. */
+const agent = new Agent({ keepAlive: true, timeout: 1000 });
+
 /** Sends a request to `unix:/path` or `http://host:port` and reads the whole answer. */
 export async function send(
   address: string,
@@ -30,7 +39,7 @@ export async function send(
   body: string | Buffer = "",
 ): Promise<Answer> {
   const response = await new Promise<IncomingMessage>((resolve, reject) => {
-    const outgoing = request({ ...target(address), agent: false, ...options });
+    const outgoing = request({ ...target(address), agent, ...options });
     outgoing.once("response", resolve);
     outgoing.once("error", reject);
     outgoing.end(body);

@@ -1,6 +1,5 @@
 import { once } from "node:events";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
-import { buffer } from "node:stream/consumers";
 import type { Logger } from "pino";
 import { ClientError } from "../../src/core/base/client-error.ts";
 import { keepDigits } from "../../src/core/json/exact.ts";
@@ -26,7 +25,6 @@ export interface Engine {
 const grammar = createGrammar({ extraFields: [], operations: {} });
 /** No test waits for it, and no query reaches it on a busy machine. */
 const PATIENCE_MS = 5 * 60_000;
-const noBody = Buffer.alloc(0);
 
 /**
  * Serves the engine over HTTP without authentication, so that its tests need no users. The header
@@ -86,7 +84,9 @@ async function serve(
     database.run({ ...common, schema }, sink);
     return;
   }
-  const body = request.method === "POST" ? await buffer(request) : noBody;
+  const chunks: Buffer[] = [];
+  for await (const chunk of request) chunks.push(chunk);
+  const body = Buffer.concat(chunks);
   const query = parseQuery(body, grammar);
   database.run(
     {

@@ -1,18 +1,29 @@
-import t from "tap";
+import { once } from "node:events";
+import { type AddressInfo, connect, createServer } from "node:net";
+import { join } from "node:path";
+import { DatabaseSync } from "node:sqlite";
+import t, { type Test } from "tap";
+import { guardReading } from "../../src/engine/remote/reading.ts";
+import { caseCount, nightly, sampled } from "../kit/nightly.ts";
 import {
   createTable,
+  databaseFiles,
   dropTable,
   equal,
+  freshEngine,
   insert,
   query,
   refusal,
   remove,
+  rowsAs,
   selectAll,
   startOver,
   temporaryDirectory,
   update,
 } from "./kit.ts";
-import { overEach, overSqlite } from "./over-each.ts";
+import { freshMysql } from "./mysql/kit.ts";
+import { overEach, overSqlite, type Scene } from "./over-each.ts";
+import { freshPostgres, startOn } from "./postgres/kit.ts";
 
 overEach("numbers that no column can hold are refused", async (t, { ask }) => {
   await ask(createTable("numbers", { id: "int", score: "float" }));
@@ -295,4 +306,552 @@ overEach("a JSON cell holds a string of megabytes", async (t, { ask }) => {
   const { status, text } = await ask(selectAll("a"));
   t.equal(status, 200);
   t.same(JSON.parse(text).data[0].document, JSON.parse(document));
+});
+
+// Decimals and whole numbers keep every digit on PostgreSQL and MySQL, to the byte.
+
+const most = "9876543210987654321098765432.0123456789";
+const least = "-1234567890123456789012345678.9876543211";
+const tiny = "0.0000000001";
+const top = "9223372036854775807";
+
+const columns = [
+  { name: "id", type: "bigint", primary_key: true },
+  { name: "a", type: "numeric(38,10)" },
+  { name: "b", type: "numeric(38,10)" },
+  { name: "i", type: "bigint" },
+];
+const rows = [
+  `{"id":1,"a":${most},"b":${least},"i":${top}}`,
+  `{"id":2,"a":${tiny},"b":2.0000000000,"i":-${top}}`,
+  `{"id":${top},"a":${most},"b":${most},"i":${top}}`,
+];
+const all = `[${rows}]`;
+const start = `"database":"main","table":"t"`;
+const ofFirst = `"where":{"column":"id","cmp":"=","value":1}`;
+
+/** The rest of a Select from the table, and its rows. */
+const selects: readonly [rest: string, data: string][] = [
+  [`"columns":["*"],"order_by":{"column":"id"}`, all],
+  [`"columns":["id"],"where":{"column":"a","cmp":"=","value":${tiny}}`, `[{"id":2}]`],
+  [
+    `"columns":["id"],"where":{"column":"a","cmp":"IN","value":[${most},1]},"order_by":{"column":"id"}`,
+    `[{"id":1},{"id":${top}}]`,
+  ],
+  [
+    `"columns":["id"],"where":{"column":"a","cmp":">","value":${most.slice(0, -1)}8},"limit":1,"order_by":{"column":"id"}`,
+    `[{"id":1}]`,
+  ],
+  [`"columns":["id"],"where":{"column":"i","cmp":"=","value":-${top}}`, `[{"id":2}]`],
+  [
+    `"columns":["id"],"order_by":[{"column":"a"},{"column":"id"}],"after":[${most},1]`,
+    `[{"id":${top}}]`,
+  ],
+  [
+    `"columns":["id"],"where":{"column":"a","cmp":"IN","select":{"from":"t","columns":["b"]}},"order_by":{"column":"id"}`,
+    `[{"id":1},{"id":${top}}]`,
+  ],
+  [
+    `"aggregate":[{"fn":"sum","column":"a","as":"s"},{"fn":"min","column":"b","as":"least"},
+      {"fn":"max","column":"a","as":"most"},{"fn":"sum","column":"i","as":"whole"},
+      {"fn":"max","column":"i","as":"top"},{"fn":"avg","column":"i","as":"mean"},
+      {"fn":"avg","column":"a","as":"average"}]`,
+    `[{"s":19753086421975308642197530864.0246913579,"least":${least},"most":${most},` +
+      `"whole":${top},"top":${top},"mean":3074457345618258400,"average":6.584362140658436e+27}]`,
+  ],
+  [
+    `"columns":["a"],"group_by":["a"],"aggregate":[{"fn":"count","as":"n"}],
+      "having":{"column":"a","cmp":"=","value":${most}}`,
+    `[{"a":${most},"n":2}]`,
+  ],
+];
+
+/** A function with its items, and the values for the first row and the second. */
+const computed: readonly [fn: string, of: string, first: string, second: string][] = [
+  ["add", `["a","b"]`, "8641975320864197532086419753.0246913578", "2.0000000001"],
+  ["sub", `["a","b"]`, "11111111101111111110111111111", "-1.9999999999"],
+  ["mul", `["a",{"value":3}]`, "29629629632962962963296296296.0370370367", "0.0000000003"],
+  ["div", `["a",{"value":3}]`, "3292181070329218107032921810.670781892967", "0.000000000033"],
+  ["div", `["i",{"value":2}]`, "4611686018427387903.5", "-4611686018427387903.5"],
+  [
+    "add",
+    `["i","a"]`,
+    "9876543220211026357953541239.0123456789",
+    "-9223372036854775806.9999999999",
+  ],
+  ["sub", `["i",{"value":1}]`, "9223372036854775806", "-9223372036854775808"],
+  ["abs", `["b"]`, "1234567890123456789012345678.9876543211", "2"],
+  ["round", `["a"],"digits":9`, "9876543210987654321098765432.012345679", "0"],
+  ["coalesce", `["a","b"]`, most, tiny],
+  ["nullif", `["a",{"value":${tiny}}]`, most, "null"],
+];
+
+async function check(t: Test, { ask, engine }: Scene): Promise<void> {
+  await ask({ CreateTable: { database: "main", table: "t", columns } });
+  const data = async (body: string) => /"data":(.*)\}$/s.exec((await ask(body)).text)?.[1];
+  const returned = `"returning":["*"]`;
+  t.equal(await data(`{"Insert":{${start},"values":${all},${returned}}}`), all);
+  for (const [rest, expected] of selects) {
+    t.equal(await data(`{"Select":{"database":"main","from":"t",${rest}}}`), expected, rest);
+  }
+  for (const [fn, of, first, second] of computed) {
+    const rest = `"columns":["c"],"compute":[{"as":"c","fn":"${fn}","of":${of}}],
+      "where":{"column":"id","cmp":"<","value":3},"order_by":{"column":"id"}`;
+    const text = await data(`{"Select":{"database":"main","from":"t",${rest}}}`);
+    t.equal(text, `[{"c":${first}},{"c":${second}}]`, `${fn} of ${of}`);
+    if (second === "null") continue;
+    const where = `{"and":[{"column":"c","cmp":"=","value":${second}},{"column":"id","cmp":"=","value":2}]}`;
+    const found = `"columns":["id"],"compute":[{"as":"c","fn":"${fn}","of":${of}}],"where":${where}`;
+    t.equal(await data(`{"Select":{"database":"main","from":"t",${found}}}`), `[{"id":2}]`, rest);
+  }
+  const everything = {
+    Select: { database: "main", from: "t", columns: ["*"], order_by: { column: "id" } },
+  };
+  const lines = await rowsAs(engine.address, everything, "application/x-ndjson");
+  t.equal(lines.text, rows.map((row) => `${row}\n`).join(""));
+  const csv = await rowsAs(engine.address, everything, "text/csv");
+  const cells = rows.map((row) => `${row.replace(/"\w+":|[{}]/g, "")}\r\n`);
+  t.equal(csv.text, `id,a,b,i\r\n${cells.join("")}`);
+
+  const [first = ""] = rows;
+  const changed = first.replace(most, "9876543210987654321098765431.0123456790");
+  const add = `"add":{"a":-0.9999999999}`;
+  const preview = await ask(`{"Preview":{"Update":{${start},${add},${ofFirst}}}}`);
+  t.match(preview.text, `"before":[${first}],"after":[${changed}]`);
+  t.equal(await data(`{"Update":{${start},${add},${ofFirst},${returned}}}`), `[${changed}]`);
+  const upsert = `"values":[${first}],"on_conflict":["id"],"update":["a"],${returned}`;
+  t.equal(await data(`{"Upsert":{${start},${upsert}}}`), `[${first}]`);
+  const bind = `"bind":{"a":{"element":0,"column":"a"},"i":{"element":0,"column":"i"}}`;
+  const batch = [
+    `{"Update":{${start},"set":{"b":${least}},${ofFirst}}}`,
+    `{"Insert":{${start},"values":[{"id":4}],${bind},"returning":["a","i"]}}`,
+  ];
+  t.match((await ask(`{"Batch":[${batch}]}`)).text, `"data":[{"a":${most},"i":${top}}]`);
+  t.equal(await data(`{"Delete":{${start},${ofFirst},${returned}}}`), `[${first}]`);
+}
+
+t.test("every answer of PostgreSQL is exact", async (t) => check(t, await freshPostgres(t)));
+t.test("every answer of MySQL is exact", async (t) => check(t, await freshMysql(t)));
+
+const place = { database: "main", table: "prices" };
+
+overEach("a decimal may be sent as a string, exactly", async (t, { ask }) => {
+  const columns = [
+    { name: "id", type: "int", primary_key: true },
+    { name: "price", type: "decimal(20,4)" },
+    { name: "label", type: "text", nullable: true },
+  ];
+  t.equal((await ask({ CreateTable: { ...place, columns } })).status, 200);
+  const values = [
+    { id: 1, price: "12.50" },
+    { id: 2, price: "-0.1", label: "12.50" },
+    { id: 3, price: 12.5 },
+    { id: 4, price: "7" },
+  ];
+  t.match(await ask({ Insert: { ...place, values } }), { status: 200, body: { affected: 4 } });
+  const ids = async (more: object) => {
+    const { status, body, text } = await ask({
+      Select: {
+        database: "main",
+        from: "prices",
+        columns: ["id"],
+        order_by: [{ column: "price" }, { column: "id" }],
+        ...more,
+      },
+    });
+    t.equal(status, 200, text);
+    return JSON.stringify(body.data);
+  };
+  const rows = (...all: number[]) => JSON.stringify(all.map((id) => ({ id })));
+  const where = (column: string, cmp: string, value: unknown) => ({
+    where: { column, cmp, value },
+  });
+  t.equal(await ids(where("price", "=", "12.5000")), rows(1, 3));
+  t.equal(await ids(where("price", "IN", ["7.0", "-0.10"])), rows(2, 4));
+  t.equal(await ids(where("price", "BETWEEN", ["0", "7.0001"])), rows(4));
+  t.equal(await ids(where("label", "=", "12.50")), rows(2), "a text stays a text");
+  t.equal(await ids({ after: ["7.00", 4], limit: 5 }), rows(1, 3));
+  const change = (id: number, more: object) =>
+    ask({ Update: { ...place, ...more, where: { column: "id", cmp: "=", value: id } } });
+  t.equal((await change(4, { set: { price: "3.25" } })).status, 200);
+  t.equal((await change(1, { set: { price: "13.0" } })).status, 200);
+  t.equal((await change(1, { add: { price: "-0.50" } })).status, 200);
+  t.equal(await ids(where("price", "=", "12.5")), rows(1, 3));
+  t.equal((await change(1, { add: { price: "0.50" } })).status, 200);
+  t.match(await change(1, { add: { label: "0.50" } }), {
+    status: 400,
+    body: { code: "invalid_value" },
+  });
+  t.match(await change(1, { add: { id: "0.50" } }), {
+    status: 400,
+    body: { code: "invalid_value" },
+  });
+  const upsert = { values: [{ id: 3, price: "99.75" }], on_conflict: ["id"], update: ["price"] };
+  t.equal((await ask({ Upsert: { ...place, ...upsert } })).status, 200);
+  t.equal(await ids(where("price", "IN", ["3.25", "13", "99.75"])), rows(4, 1, 3));
+  for (const price of ["", "1e2", " 1", "1,5", "0x1", "01", "abc"]) {
+    t.match(
+      await change(1, { set: { price } }),
+      { status: 400, body: { code: "invalid_value" } },
+      price,
+    );
+  }
+});
+
+const remote = { PostgreSQL: freshPostgres, MySQL: freshMysql };
+
+// SQLite keeps decimals as doubles.
+for (const [name, fresh] of Object.entries(remote)) {
+  t.test(`long decimals keep their digits, sent as strings (${name})`, async (t) => {
+    const { ask } = await fresh(t);
+    const columns = [
+      { name: "id", type: "int", primary_key: true },
+      { name: "price", type: "decimal(30,10)" },
+    ];
+    await ask({ CreateTable: { ...place, columns } });
+    const price = "12345678901234567890.0123456789";
+    const insert = (id: number, price: string) =>
+      ask({ Insert: { ...place, values: [{ id, price }] } });
+    t.equal((await insert(1, price)).status, 200);
+    const where = { column: "price", cmp: "=", value: price };
+    const select = { database: "main", from: "prices", columns: ["price"], where };
+    t.match((await ask({ Select: select })).text, price);
+    const add = { Update: { ...place, add: { price: "0.0000000001" }, where: null } };
+    t.equal((await ask(add)).status, 200);
+    t.match((await ask({ Select: { ...select, where: null } })).text, "1234567890.0123456790}");
+    t.equal((await insert(2, "0.00000000001")).status, 400, "nothing is rounded");
+    t.match(await insert(2, `9${price}`), { status: 400, body: { code: "number_out_of_range" } });
+  });
+}
+
+// Computed texts have at most 1 MiB in a row, however they are nested.
+
+const database = "main";
+const MOST = 1024 * 1024;
+const tooLong = refusal(400, "query_too_complex", /computed text is longer than 1 MiB/);
+
+const texts: readonly (readonly [id: number, word: string | null])[] = [
+  [1, "a".repeat(100)],
+  [2, "b".repeat(MOST / 8)],
+  [3, "c".repeat(MOST / 8 + 1)],
+  [4, "é".repeat(MOST / 16)],
+  [5, "é".repeat(MOST / 16 + 1)],
+  [6, "d".repeat(MOST)],
+  [7, "e".repeat(MOST + 1)],
+  [8, null],
+];
+
+async function fill({ ask }: Scene): Promise<void> {
+  await ask(createTable("plain", { id: "int", word: "text", short: "varchar(20)", n: "bigint" }));
+  for (const [id, word] of texts) {
+    await ask(insert("plain", [{ id, word, short: `short ${id}`, n: id }]));
+  }
+}
+
+const term = (column: string, cmp: string, value: unknown) => ({ column, cmp, value });
+const lit = (value: unknown) => ({ value });
+const eight = (one: unknown) => Array.from({ length: 8 }, () => one);
+const concat = (as: string, of: readonly unknown[]) => ({ as, fn: "concat", of });
+/** 512 times a name, under the name `t`. */
+const times = (name: string) => [
+  concat("x8", eight(name)),
+  concat("x64", eight("x8")),
+  concat("t", eight("x64")),
+];
+
+overEach("a computed text has at most 1 MiB in a row", async (t, scene) => {
+  await fill(scene);
+  const lengths = [{ as: "n", fn: "length", of: ["t"] }];
+  const answer = (id: number, compute: readonly object[], more: object = {}) =>
+    scene.ask({
+      Select: {
+        database,
+        from: "plain",
+        columns: ["n"],
+        ...more,
+        where: term("id", "=", id),
+        compute: [...compute, ...lengths.map((one) => ({ ...one, as: "size" }))],
+      },
+    });
+  const sized = (id: number, compute: readonly object[]) =>
+    answer(id, compute, { columns: ["size"] });
+  const passes = async (id: number, compute: readonly object[], size: number | null) =>
+    t.match(await sized(id, compute), { status: 200, body: { data: [{ size }] } });
+  const fails = async (id: number, compute: readonly object[]) =>
+    t.match(await sized(id, compute), tooLong, JSON.stringify([id, compute]).slice(0, 300));
+
+  await passes(1, times("word"), 51_200);
+  await passes(2, [concat("t", eight("word"))], MOST);
+  await fails(3, [concat("t", eight("word"))]);
+  await passes(4, [concat("t", eight("word"))], MOST / 2);
+  await fails(5, [concat("t", eight("word"))]);
+  await fails(2, [concat("t", [...eight("word").slice(2), lit("x".repeat(MOST / 4)), "n"])]);
+  await passes(6, [concat("t", ["word", lit("")])], MOST);
+  await fails(6, [concat("t", ["word", "n"])]);
+  await fails(7, [concat("t", ["word", lit(null)])]);
+  await passes(8, [concat("t", eight("word"))], 0);
+  for (const fn of ["lower", "upper", "trim"]) {
+    await passes(6, [{ as: "t", fn, of: ["word"] }], MOST);
+    await fails(7, [{ as: "t", fn, of: ["word"] }]);
+    await passes(8, [{ as: "t", fn, of: ["word"] }], null);
+  }
+  await fails(7, [{ as: "t", fn: "coalesce", of: ["word", "short"] }]);
+  await passes(7, [{ as: "t", fn: "coalesce", of: ["short", "word"] }], 7);
+  await passes(8, [{ as: "t", fn: "coalesce", of: ["word", "short"] }], 7);
+  await fails(7, [{ as: "t", fn: "nullif", of: ["word", "short"] }]);
+  await passes(7, [{ as: "t", fn: "nullif", of: ["short", "word"] }], 7);
+  const either = (value: number) => ({
+    as: "t",
+    fn: "if",
+    when: term("id", "=", value),
+    else: "short",
+    // biome-ignore lint/suspicious/noThenProperty: a field of the grammar
+    then: "word",
+  });
+  await fails(7, [either(7)]);
+  await passes(7, [either(1)], 7);
+  // An intermediate text counts, also if the result is short.
+  await fails(3, [
+    concat("whole", eight("word")),
+    { as: "t", fn: "nullif", of: ["whole", "whole"] },
+  ]);
+
+  // The length of a stored text is not that of a computed one.
+  const whole = { database, from: "plain", columns: ["size"], where: term("id", "=", 7) };
+  const length = [{ as: "size", fn: "length", of: ["word"] }];
+  t.match(await scene.ask({ Select: { ...whole, compute: length } }), {
+    status: 200,
+    body: { data: [{ size: MOST + 1 }] },
+  });
+
+  // Long literals are computed if the text is known to stay below.
+  const long = lit("x".repeat(300_000));
+  await passes(1, [concat("t", [long, long, long, "short", "n"])], 900_008);
+  await fails(1, [concat("t", [long, long, long, long])]);
+  await fails(1, [concat("t", [long, long, long, "word", lit("x".repeat(200_000))])]);
+});
+
+overSqlite("a computed text counts over all levels and wherever it stands", async (t, scene) => {
+  await fill(scene);
+  const first = term("id", "=", 1);
+  const level = (from: unknown) => ({ from, columns: ["n", "t"], compute: times("word") });
+  const one = { ...level("plain"), where: first };
+  const more = (select: object, as: string) => ({
+    from: { select, as },
+    columns: ["n", "t2"],
+    compute: [concat("y8", eight("t")), concat("y64", eight("y8")), concat("t2", eight("y64"))],
+  });
+  const two = more(one, "a");
+  const three = {
+    from: { select: two, as: "b" },
+    columns: ["n"],
+    compute: [concat("z8", eight("t2")), concat("z", eight("z8"))],
+  };
+  const first8 = [concat("t", eight("word"))];
+  const where = term("id", "=", 3);
+  const link = { table: "plain", on: "plain.id = one.id" };
+  const selects: readonly object[] = [
+    two,
+    { ...three, columns: ["z"] },
+    { ...two, aggregate: [{ fn: "max", column: "t2", as: "m" }], columns: undefined },
+    { ...two, group_by: ["t2"], columns: ["t2"], aggregate: [{ fn: "count", as: "c" }] },
+    { ...two, order_by: { column: "t2" } },
+    { ...two, distinct: true },
+    { ...two, where: term("t2", "=", "x") },
+    {
+      from: "plain",
+      columns: ["n"],
+      compute: first8,
+      where: { and: [where, term("t", "!=", "x")] },
+    },
+    { from: "plain", columns: ["n"], compute: first8, order_by: { column: "t" } },
+    {
+      from: "plain",
+      columns: ["n"],
+      where: { column: "word", cmp: "IN", select: { ...two, columns: ["t2"] } },
+    },
+    {
+      from: { table: "plain", as: "one" },
+      columns: ["id"],
+      where: { ...where, column: "one.id" },
+      include: [{ as: "m", ...link, columns: ["t"], compute: first8 }],
+    },
+  ];
+  for (const select of selects) {
+    const answer = await scene.ask({ Select: { database, ...select } });
+    t.match(answer, tooLong, JSON.stringify(select).slice(0, 300));
+  }
+  const { status } = await scene.ask({ Select: { database, ...one } });
+  t.equal(status, 200, "the inner text alone is short");
+  const filter = term("id", "<", 3);
+  const narrowed = { from: "plain", columns: ["n"], compute: first8 };
+  const found = { ...narrowed, where: { and: [filter, term("t", "!=", "x")] } };
+  t.match(
+    await scene.ask({ Select: { database, ...found } }),
+    { status: 200, body: { data: [{ n: 1 }, { n: 2 }] } },
+    "texts of other rows do not count",
+  );
+});
+
+// A value that is too long to be read fails its query alone, whatever the driver would do.
+
+const MIB = 1024 * 1024;
+const READABLE = 20 * MIB;
+const unreadable = refusal(400, "query_too_complex");
+
+/** @param lengthen makes the word of the first row as long */
+async function prove(
+  t: Test,
+  { engine, ask }: Scene,
+  lengthen: (bytes: number) => Promise<unknown>,
+): Promise<void> {
+  await ask(createTable("texts", { id: "int", word: "text", n: "int" }));
+  await ask(
+    insert(
+      "texts",
+      [1, 2].map((id) => ({ id, word: `word ${id}`, n: 0 })),
+    ),
+  );
+  const select = (columns: readonly string[], more: object = {}) => ({
+    Select: { database, from: "texts", columns, order_by: { column: "id" }, ...more },
+  });
+  const word = select(["word"]);
+  await lengthen(READABLE);
+  const readable = await ask(word);
+  t.equal(readable.status, 200);
+  t.ok(readable.text.length > READABLE);
+
+  await lengthen(70 * MIB);
+  const where = { column: "id", cmp: "=", value: 1 };
+  const include = [{ as: "same", table: "texts", on: "texts.id = t.id", columns: ["word"] }];
+  const from = { table: "texts", as: "t" };
+  const changed = { database, table: "texts", set: { n: 1 }, where, returning: ["word"] };
+  const bodies = [
+    word,
+    { Batch: [{ Update: { database, table: "texts", set: { n: 1 }, where } }, word] },
+    { Update: changed },
+    { Preview: { Update: { ...changed, returning: ["word"] } } },
+    { Select: { database, from, columns: ["t.id"], order_by: { column: "t.id" }, include } },
+    select(["word"], { distinct: true, limit: 1, order_by: { column: "word", direction: "DESC" } }),
+  ];
+  for (const body of sampled(bodies, 2)) {
+    const others = select(["id", "n"]);
+    const [answer, other] = await Promise.all([ask(body), ask(others)]);
+    t.match(answer, unreadable, JSON.stringify(body));
+    const rows = [1, 2].map((id) => ({ id, n: 0 }));
+    t.match(other, { status: 200, body: { data: rows } }, "other queries are answered");
+  }
+  const stream = await rowsAs(engine.address, word, "application/x-ndjson");
+  t.equal(stream.status, 400);
+  t.match(stream.text, /query_too_complex/);
+  const second = select(["word"], { where: { ...where, value: 2 } });
+  t.match(await ask(second), { status: 200, body: { data: [{ word: "word 2" }] } });
+  await lengthen(10);
+  t.match(await ask(word), { status: 200 });
+}
+
+t.test("a value that is too long fails its query alone (SQLite)", async (t) => {
+  const { engine, ask, directory } = await freshEngine(t);
+  await prove(t, { engine, ask }, async (bytes) => {
+    const [name = ""] = databaseFiles(directory);
+    const file = new DatabaseSync(join(directory, "data", name));
+    file.exec(
+      `update texts set word = replace(hex(zeroblob(${bytes / 2})), '0', 'x') where id = 1`,
+    );
+    file.close();
+  });
+});
+
+t.test("a value that is too long fails its query alone (PostgreSQL)", async (t) => {
+  const { sql, ...scene } = await freshPostgres(t);
+  await prove(t, scene, (bytes) =>
+    sql(`update main.texts set word = repeat('x', ${bytes}) where id = 1`),
+  );
+  // At night, longer than the longest string of the process.
+  const length = caseCount(70_000_000, 600_000_000);
+  await sql(`update main.texts set word = repeat('x', ${length}) where id = 1`);
+  const whole = { Select: { database, from: "texts", columns: ["*"] } };
+  t.match(await scene.ask(whole), unreadable);
+  await sql(`alter table main.texts add raw bytea`);
+  await sql(`update main.texts set word = '', raw = convert_to(repeat('x', 40000000), 'UTF8')`);
+  const raw = { Select: { database, from: "texts", columns: ["raw"] } };
+  t.match(await scene.ask(raw), unreadable, "as the server writes it");
+  t.match(await scene.ask({ Select: { database, from: "texts", columns: ["n"] } }), {
+    status: 200,
+  });
+});
+
+t.test("a value that is too long fails its query alone (MySQL)", nightly, async (t) => {
+  const { sql, ...scene } = await freshMysql(t);
+  await sql(`set global max_allowed_packet = ${512 * MIB}`);
+  await prove(t, scene, (bytes) =>
+    sql(`update main.texts set word = repeat('x', ${bytes}) where id = 1`, "select 1"),
+  );
+});
+
+t.test("a server that the driver does not understand ends no process", async (t) => {
+  // "AuthenticationGSS" makes the driver of PostgreSQL throw while it reads.
+  const message = Buffer.from("R\0\0\0\x08\0\0\0\x07", "latin1");
+  const server = createServer((client) => {
+    client.on("error", () => {});
+    client.once("data", () => client.write(message));
+  });
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  t.teardown(() => server.close());
+  const address = server.address() as AddressInfo;
+  const engine = await startOn(
+    t,
+    `postgres://me:word@127.0.0.1:${address.port}/db?sslmode=disable`,
+  );
+  t.ok(engine.address);
+});
+
+t.test("messages are followed through chunks of any size", async (t) => {
+  const framing = {
+    headerBytes: 4,
+    lengthAt: (bytes: Buffer, at: number) => bytes.readUIntLE(at, 3),
+    goesOn: (length: number) => length === 0xffffff,
+  };
+  const packet = (length: number) => {
+    const bytes = Buffer.alloc(4 + length);
+    bytes.writeUIntLE(length, 0, 3);
+    return bytes;
+  };
+  const short = Array.from({ length: 300 }, (_, at) => packet(at % 7));
+  const long = Array.from({ length: 4 }, () => packet(0xffffff));
+  for (const [packets, isRead] of [
+    [[...short, ...long.slice(1), packet(9), ...short], true],
+    [[...short, ...long, packet(100), ...short], false],
+  ] as const) {
+    const bytes = Buffer.concat(packets);
+    const server = createServer((client) => {
+      client.on("error", () => {});
+      let at = 0;
+      // Small pieces where the headers are, as a slow network would cut them.
+      while (at < bytes.length) {
+        const size = at < 2000 ? 1 + (at % 5) : MIB;
+        client.write(bytes.subarray(at, at + size));
+        at += size;
+      }
+      client.end();
+    });
+    server.listen(0, "127.0.0.1");
+    await once(server, "listening");
+    const socket = connect((server.address() as AddressInfo).port, "127.0.0.1");
+    let read = 0;
+    socket.on("data", (chunk) => {
+      read += chunk.length;
+    });
+    guardReading(socket, framing);
+    let failure: unknown;
+    socket.on("error", (error) => {
+      failure = error;
+    });
+    await new Promise((resolve) => socket.once("close", resolve));
+    server.close();
+    t.equal(failure === undefined, isRead);
+    if (isRead) t.equal(read, bytes.length);
+    else t.match(failure, { code: "query_too_complex" });
+  }
 });
