@@ -88,6 +88,8 @@ const introduction = `\
 # $GATEHOUSE_CONFIG, else ./gateway.toml, else gateway.toml in the service directory, which is
 # $GATEHOUSE_HOME, else ~/.gatehouse. Relative paths are relative to this file.
 #
+# The first line tells editors the schema. In a copy, write its whole path, or remove the line.
+#
 # The file is read at start, on SIGHUP, and whenever it changes. A changed key needs a restart
 # unless its comment says otherwise. "gatehouse config check" checks the file.
 `;
