@@ -299,6 +299,61 @@ t.test("changes of SQLite's views count the rows, also for max_changes", async (
 });
 
 t.test(
+  "what triggers of SQLite change in a row is returned, and held to the row filter",
+  async (t) => {
+    const { ask, sql, engine } = await freshSqlite(t);
+    await sql(
+      "create table notes (id integer primary key, owner text, note text, stamp text, more text)",
+      `create trigger added after insert on notes begin
+      update notes set stamp = 'new ' || new.note where id = new.id; end`,
+      `create trigger changed after update of note on notes begin
+      update notes set stamp = 'old ' || old.note where id = new.id; end`,
+      "create trigger kept before update on notes when old.more = 'kept' begin select raise(ignore); end",
+      "create trigger moved after update of more on notes begin update notes set owner = new.more; end",
+    );
+    const place = { database: "main", table: "notes" };
+    const returning = ["note", "stamp"];
+    const values = [
+      { id: 2, owner: "ann", note: "b" },
+      { id: 1, owner: "ann", note: "a" },
+    ];
+    const stamps = values.map(({ note }) => ({ note, stamp: `new ${note}` }));
+    const added = { Insert: { ...place, values, returning } };
+    t.match(await ask({ Preview: added }), { body: { after: stamps } });
+    t.match(await ask(added), { body: { affected: 2, data: stamps } });
+    await sql("update notes set more = 'kept', owner = 'ann' where id = 1");
+    const change = { ...place, set: { note: "c" }, where: null, returning };
+    const data = [{ note: "c", stamp: "old b" }];
+    t.same((await ask({ Update: change })).body.data, data);
+    const upsert = {
+      ...place,
+      on_conflict: ["id"],
+      update: ["note"],
+      values: [{ id: 2, note: "d" }],
+    };
+    t.match(await ask({ Upsert: { ...upsert, returning } }), {
+      body: { data: [{ note: "d", stamp: "old c" }] },
+    });
+    await sql("update notes set owner = 'ann'");
+    const filter = { bytewise: ["owner"], written: [{ column: "owner", cmp: "=", value: "ann" }] };
+    const headers = {
+      "content-type": "application/json",
+      "x-test-limits": JSON.stringify([{ database: "main", table: "notes", ...filter }]),
+    };
+    const filtered = (body: object) =>
+      send(engine.address, { method: "POST", path: "/query", headers }, JSON.stringify(body));
+    const where = equal("id", 2);
+    t.match(await filtered(update("notes", { note: "e" }, where)), { body: { affected: 1 } });
+    const moved = update("notes", { more: "bob" }, where);
+    t.match(await filtered(moved), refusal(403, "row_denied"));
+    t.match(await filtered({ Preview: moved }), refusal(403, "row_denied"));
+    t.match(await filtered(insert("notes", [{ id: 3, owner: "ann" }])), { body: { affected: 1 } });
+    const gone = await ask({ Delete: { ...place, where, returning } });
+    t.same(gone.body.data, [{ note: "e", stamp: "old d" }]);
+  },
+);
+
+t.test(
   "no row of SQLite replaces another one, or is left out, by its table's definition",
   async (t) => {
     const { ask, sql } = await freshSqlite(t);

@@ -155,7 +155,10 @@ export async function readByKeys<Raw>(
 type KeyColumn = Pick<Column, "name"> & Partial<Pick<Column, "kind">>;
 
 /** @throws EngineRefusal if rows that were changed cannot be read by their keys */
-export function requireFound({ name }: Table, { affected, data }: Changed): void {
+export function requireFound(
+  { name }: Pick<Table, "name">,
+  { affected, data }: { readonly affected?: number; readonly data?: readonly unknown[] },
+): void {
   if (data?.length === affected) return;
   const problem = `A trigger changes the primary key of ${name}, by which this database reads rows for returning`;
   throw new EngineRefusal("not_supported", problem);
@@ -234,7 +237,7 @@ export async function deleteRows<Raw>(
   if (columns === undefined) return { affected: await target.session.run(change, true) };
   const key = await readPrimaryKey(target);
   if (target.returning !== undefined) {
-    return readChanged(target, columns, await target.returning(change, columns, key));
+    return readChanged(target, columns, await target.returning(change, columns, key, true));
   }
   const data = await readInOrder(target, columns, key, condition, lock);
   return { affected: await target.session.run(change), data };

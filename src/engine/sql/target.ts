@@ -53,6 +53,7 @@ export interface Target<Raw> {
     change: Fragment,
     columns: readonly TargetColumn<Raw>[],
     key: readonly TargetColumn<Raw>[],
+    isDelete?: boolean,
   ) => Promise<readonly ResultRow<Raw>[]>;
   /** Whether a written row is within the row filter, if there is one. */
   readonly check?: TargetColumn<Raw>;

@@ -5,7 +5,7 @@ import { EngineRefusal } from "../refusal.ts";
 import type { RowChange } from "../remote/change.ts";
 import { refused } from "../remote/failures.ts";
 import type { BrokenKey } from "../sql/answers.ts";
-import { keyCondition } from "../sql/changes.ts";
+import { keyCondition, requireFound } from "../sql/changes.ts";
 import { whereSql } from "../sql/conditions.ts";
 import type { Fragment, StatementRunner } from "../sql/fragment.ts";
 import { type Column, inRow, requireDistinct, resolveColumn, type Table } from "../sql/scope.ts";
@@ -40,8 +40,9 @@ import { keysSql, readTable, type SqliteTable } from "./tables.ts";
 export function findTarget(context: SqliteContext, name: string): Target<SQLOutputValue> {
   const { session, schema } = context;
   const table = readTable(context, name);
-  if (table.isView) requireTriggers(context, name);
-  return {
+  if (table.isView && !table.hasTriggers) throw new EngineRefusal(...refused.ofView);
+  const again = keyToReadAgain(table);
+  const target: Target<SQLOutputValue> = {
     session: table.isView ? countingView(session) : session,
     table,
     name: sql.id(schema, name),
@@ -49,22 +50,23 @@ export function findTarget(context: SqliteContext, name: string): Target<SQLOutp
     keys: keysSql(schema, name),
     lock: sql``,
     ignoresConflictKey: false,
-    insert: (values, how) => insert(context, table, values, how),
+    insert: (values, how) => insert(context, target, table, again, values, how),
     ...(!table.isVirtual && {
-      returning: (change, columns, key) => returning(session, table, change, columns, key),
+      returning: (change, columns, key, isDelete) =>
+        returning(session, target, change, columns, isDelete ? undefined : again, key),
     }),
     bind: (_column, raw) => raw,
   };
+  return target;
 }
 
-/** Only triggers write to a view. */
-function requireTriggers({ session, schema }: SqliteContext, name: string): void {
-  const [trigger] = rows(
-    session.connection,
-    sql`select 1 from ${sql.id(schema, "sqlite_schema")}
-      where "type" = 'trigger' and "tbl_name" = ${name} collate nocase`,
-  );
-  if (trigger === undefined) throw new EngineRefusal(...refused.ofView);
+type SqliteKey = readonly TargetColumn<SQLOutputValue>[];
+
+/** The primary key of a table whose triggers may change a row after SQLite has returned it. */
+function keyToReadAgain({ columns, hasTriggers, isView }: SqliteTable): SqliteKey | undefined {
+  const key = [...columns.values()].filter(({ isKey }) => isKey);
+  const isRead = hasTriggers && !isView && key.length > 0;
+  return isRead && key.every(({ isNullable }) => !isNullable) ? key : undefined;
 }
 
 /** SQLite counts no rows that triggers change instead of those of a view. */
@@ -91,16 +93,37 @@ function requireTexts(
   }
 }
 
+/** Reads rows by their keys, in the order of these. */
+async function readAgain(
+  session: SqliteSession,
+  { table, name }: Target<SQLOutputValue>,
+  columns: readonly TargetColumn<SQLOutputValue>[],
+  key: SqliteKey,
+  keys: readonly ResultRow[],
+): Promise<ResultRow[]> {
+  const data: ResultRow[] = [];
+  for (const row of keys) {
+    const cells = key.map((_, at) => row[at] ?? null);
+    const statement = sql`select ${namesSql(columns)} from ${name} where ${keyCondition(key, cells)}`;
+    for (const found of rows(session.connection, statement)) data.push(found);
+  }
+  requireFound(table, { affected: keys.length, data });
+  return data;
+}
+
 async function returning(
   session: SqliteSession,
-  table: Table,
+  target: Target<SQLOutputValue>,
   change: Fragment,
   columns: readonly TargetColumn<SQLOutputValue>[],
+  again: SqliteKey | undefined,
   key: readonly TargetColumn<SQLOutputValue>[],
 ): Promise<ResultRow[]> {
   const all = [...columns, ...key];
-  const found = await session.rows(sql`${change}${returningSql(all)}`);
-  requireTexts(table, all, found);
+  const read = again ?? all;
+  let found = await session.rows(sql`${change}${returningSql(read)}`);
+  requireTexts(target.table, read, found);
+  if (again !== undefined) found = await readAgain(session, target, all, again, found);
   // SQLite returns changed rows in no defined order.
   return found.sort((one, other) => {
     for (let index = columns.length; index < columns.length + key.length; index += 1) {
@@ -137,10 +160,13 @@ const VALUES_PER_STATEMENT = 1024;
  */
 async function insert(
   context: SqliteContext,
+  target: Target<SQLOutputValue>,
   table: SqliteTable,
+  key: SqliteKey | undefined,
   values: readonly Row[],
-  { conflict, returning }: Insertion<SQLOutputValue>,
+  { conflict, returning: wanted }: Insertion<SQLOutputValue>,
 ): Promise<Changed> {
+  const returning = wanted && (key ?? wanted);
   const isChecked = returning?.every(({ expression }) => expression !== undefined) === true;
   const checked = isChecked ? sql` returning ${namesSql(returning)}` : undefined;
   const uncounted = table.isView ? sql` returning 1` : sql``;
@@ -212,9 +238,11 @@ async function insert(
     keep(connection, one);
     if (many !== undefined) keep(connection, many);
   }
-  if (returning === undefined || isChecked) return { affected };
+  if (wanted === undefined || returning === undefined || isChecked) return { affected };
   requireTexts(table, returning, found);
-  return { affected: found.length, data: encodeRows({ table }, returning, found) };
+  const stored =
+    key === undefined ? found : await readAgain(context.session, target, wanted, key, found);
+  return { affected: found.length, data: encodeRows({ table }, wanted, stored) };
 }
 
 /** References of a row are checked at the end of its statement, so the rows that follow would count. */

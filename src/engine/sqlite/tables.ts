@@ -16,6 +16,7 @@ interface SqliteColumn extends RemoteColumn {
 export interface SqliteTable extends Table<SqliteColumn> {
   readonly isView: boolean;
   readonly isVirtual: boolean;
+  readonly hasTriggers: boolean;
   /** True if its definition says that a row may replace another one, or be left out in silence. */
   readonly hasConflictClause: boolean;
 }
@@ -81,7 +82,9 @@ function readNewTable(context: SqliteContext, name: string): SqliteTable {
     sql`select info."name", info."type", declared."type", info."pk" > 0,
         info."notnull" or (info."pk" and not exists (
           select 1 from pragma_index_list(entry."name", ${schema}) where "origin" = 'pk')),
-        info."hidden" > 1, case info."cid" when 0 then entry."sql" end
+        info."hidden" > 1, case info."cid" when 0 then entry."sql" end,
+        info."cid" = 0 and exists (select 1 from ${sql.id(schema, "sqlite_schema")}
+          where "type" = 'trigger' and "tbl_name" = entry."name" collate nocase)
       from ${tablesSql(schema)}
       join pragma_table_xinfo(entry."name", ${schema}) as info
       left join ${declared} as declared
@@ -101,7 +104,10 @@ function readNewTable(context: SqliteContext, name: string): SqliteTable {
   };
   const isVirtual = /^create virtual/i.test(definition);
   const hasConflictClause = /\bon\s+conflict\b/i.test(definition);
-  if (columns.size > 0) return { name, isView, isVirtual, hasConflictClause, columns, isIndexed };
+  const hasTriggers = Number(all[0]?.[7]) === 1;
+  if (columns.size > 0) {
+    return { name, isView, isVirtual, hasTriggers, hasConflictClause, columns, isIndexed };
+  }
   const existing = rows(
     session.connection,
     sql`select "name" from ${tablesSql(schema)} limit ${sql.lit(MAX_NAMES_COMPARED)}`,
