@@ -46,6 +46,8 @@ export class IdentityProvider {
   readonly failures = new Set<string>();
   /** The entries of the published key set, from its one key. */
   keySet: ((key: JWK) => unknown[]) | undefined;
+  /** Changes answers in JSON, by path. */
+  readonly changes = new Map<string, (answer: Record<string, unknown>) => object>();
   /** Requests wait for it before they are answered. */
   held: Promise<unknown> | undefined;
   /** Paths of all requests. */
@@ -144,6 +146,16 @@ export class IdentityProvider {
     if (place === "/jwks" && this.keySet !== undefined) {
       response.end(JSON.stringify({ keys: this.keySet(this.#publicKey) }));
       return;
+    }
+    const change = this.changes.get(place);
+    if (change !== undefined) {
+      const end = response.end.bind(response);
+      const changed = (body: unknown) => {
+        const text = JSON.stringify(change(JSON.parse(String(body))));
+        response.setHeader("content-length", Buffer.byteLength(text));
+        return end(text);
+      };
+      Object.assign(response, { end: changed });
     }
     if (this.hidesAuthTime) request.url = url.replaceAll(/&(?:max_age|prompt)=\w+/g, "");
     if (!url.startsWith("/interaction/")) return this.provider.callback()(request, response);

@@ -343,6 +343,31 @@ t.test("where the groups claim is optional, users in no group sign in", async (t
   await t.rejects(signIn(await processOf(provider), provider), { code: "groups_unavailable" });
 });
 
+t.test("groups are unknown, and not none, if no answer of the provider has claims", async (t) => {
+  const provider = await providerOf(ann);
+  provider.changes.set(
+    "/.well-known/openid-configuration",
+    ({ userinfo_endpoint: _, ...more }) => more,
+  );
+  const signIns = await processOf(provider, {
+    groups_claim: "groups",
+    groups_claim_optional: true,
+  });
+  const { credential, username } = await signIn(signIns, provider);
+  provider.changes.set("/token", ({ id_token: _, ...more }) => more);
+  const { now } = Date;
+  t.teardown(() => {
+    Date.now = now;
+  });
+  Date.now = () => now() + (RECHECK_SECONDS + 1) * 1000;
+  const unknown = { code: "groups_unavailable", detail: "groups_missing" };
+  await t.rejects(signIns.current(credential, username), unknown);
+  provider.changes.delete("/token");
+  Date.now = () => now() + 2 * (RECHECK_SECONDS + 1) * 1000;
+  const known = { subject: { groups: ["staff:engineering"] } };
+  t.match(await signIns.current(credential, username), known, "the next answer counts");
+});
+
 t.test("no user has the name under which the logout of another one is kept", async (t) => {
   const name = `sub=${subjectKey("staff", "preferred_username", "ann")}`;
   const provider = await providerOf({ sub: "bob", preferred_username: name });

@@ -166,10 +166,11 @@ async function groupsIn(
   { claims, userinfo }: ProviderAnswer,
   settings: IssuerSettings,
 ): Promise<Groups> {
-  if (userinfo === undefined) return readGroups(claims ?? {}, settings);
   const groups = readGroups(claims ?? {}, { ...settings, groups_claim_optional: false });
   if (groups.groupsProblem !== "groups_missing") return groups;
-  return readGroups(await userinfo(), settings);
+  // A refresh may bring no ID token. Without userinfo the groups are then unknown, and not none.
+  const found = userinfo === undefined ? claims : await userinfo();
+  return found === undefined ? groups : readGroups(found, settings);
 }
 
 type Turn<Result> =
