@@ -197,3 +197,17 @@ t.test("effective access is the same at each replica, and in the command", async
   const { text } = await sameAt(two.url, here).get("/access/user?user=bot");
   t.match(textOf(text), /side .*SELECT, INSERT, UPDATE, DELETE .*5 rows .*side \(group team\)/);
 });
+
+t.test("text that PostgreSQL cannot store is no outage of the store", async (t) => {
+  const query = JSON.stringify({ Delete: { database: "main", table: "users", where: null } });
+  const bot = await one.gateway.login("bot", "bot password");
+  const id = idIn(await one.gateway.query(query, bot));
+  const admin = await signedIn(t, one.url);
+  for (const path of ["/sessions?user=%00", "/approvals/%00", "/audit?user=a%00"]) {
+    t.equal((await admin.get(path)).status, 404, path);
+  }
+  await admin.get(`/approvals/${id}`);
+  const denial = { decision: "deny", reason: "a\0", password: ADMIN_PASSWORD };
+  t.equal((await admin.post(`/approvals/${id}`, denial)).status, 400);
+  t.equal((await admin.post(`/approvals/${id}`, { ...denial, reason: "a" })).status, 303);
+});

@@ -146,6 +146,11 @@ function createApp(console: Console, open: OpenPages): Hono<ConsoleEnv> {
     c.header("Cache-Control", "no-store");
   });
   app.use(headers, knownHost, ownPages);
+  app.use(async (c, next) => {
+    // PostgreSQL has no such text, so the store would seem to be unreachable.
+    if (c.req.url.includes("%00")) throw new Refusal("not_found");
+    await next();
+  });
   app.use((c, next) => inZone(zoneCookie.read(c), next));
   app.onError(showError);
   app.notFound((c) => showError(new Refusal("not_found"), c));
@@ -173,6 +178,7 @@ function createApp(console: Console, open: OpenPages): Hono<ConsoleEnv> {
     const isSigningIn = c.req.path === "/sign-in";
     if (isSigningIn && !gateway.configuration.auth.passwords) throw new Refusal("not_found");
     const form = await readForm(c.env.incoming, FORM_BYTES);
+    if (form.values().some((value) => value.includes("\0"))) throw new Refusal("bad_request");
     // The session of this page has ended in the meantime.
     if (session === undefined && !isSigningIn) return redirectToSignIn(c);
     const isBrowser = isSigningIn || session === undefined;
