@@ -13,6 +13,7 @@ export function withHouseStyle(command: Command): Command {
     .exitOverride()
     .showHelpAfterError("(add --help to see what is allowed)")
     .configureHelp({
+      minWidthToWrap: 24,
       commandUsage: (command) =>
         new Help().commandUsage(command).replace(/^gatehouse\b/, invocation),
     })

@@ -42,7 +42,14 @@ t.test("--help prints to standard output", async (t) => {
       /choices: "chroma",\s+"opensearch",\s+"couchdb".*--url <url>.*--credential-file <file>/s,
   };
   for (const [flags, text] of Object.entries(helps)) {
-    t.match(await gatehouse.run(flags), { code: 0, stderr: "", stdout: text }, flags);
+    const help = await gatehouse.run(flags);
+    t.match(help, { code: 0, stderr: "", stdout: text }, flags);
+    const [, ...lines] = help.stdout.split("\n");
+    t.same(
+      lines.filter((line) => line.length > 80),
+      [],
+      "it fits a terminal",
+    );
   }
 });
 

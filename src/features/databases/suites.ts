@@ -143,7 +143,7 @@ export async function runSuite(run: SuiteRun): Promise<void> {
   const { name, version } = suite.preset;
   const answer = await direct({ method: "GET", path: version.path });
   if (answer.json === undefined || version.read(answer.json) === undefined) {
-    const reason = `GET ${version.path}: ${shown(described(answer))}`;
+    const reason = `GET ${version.path}: ${shown(described(answer)).trimEnd()}`;
     const remedy = "name another with --url, or its credential with --credential-file";
     throw new Error(`${server.url} does not answer as ${name} does: ${remedy} (${reason})`);
   }
