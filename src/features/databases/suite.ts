@@ -91,6 +91,56 @@ export function hasStatus(answer: SuiteAnswer, status: number, code?: string): b
   return answer.status === status && (code === undefined || codeOf(answer) === code);
 }
 
+const tableLine =
+  /^(\S+) ([A-Z,]+)((?: \/\S*)+)((?: [a-z-]+:\S+)*)(?: (?!\d{3}(?:[ ,]|$))(.+?))?(?: (\d{3}(?:,\d{3})*)(?: (\w+))?)?$/;
+
+/**
+ * Reads a table: `user METHOD path header:value body status code`, with as many parts as a request
+ * has. Each combination of several users and methods with commas, paths with spaces and bodies with
+ * ` || ` is a request. `$NAME` is one of the names, `\n` and `\r` are line ends. A line that begins
+ * with `#` is a comment, with `|` it continues the one before.
+ */
+export function readTable(table: string, names: Readonly<Record<string, string>>) {
+  const lines = table.replace(/\s*\n *\|/g, "").split(/\n\s*/);
+  const fill = (text: string) =>
+    text.replace(/\$([A-Z]+)/g, (token, name: string) => names[name] ?? token);
+  return lines.flatMap((line) => {
+    if (line === "" || line.startsWith("#")) return [];
+    const [, users, methods = "", paths = "", headers = "", bodies = "", statuses, code] =
+      tableLine.exec(line) ?? [];
+    if (users === undefined) throw new Error(`no request: ${line}`);
+    const pairs = [...fill(headers).matchAll(/ ([a-z-]+):(\S+)/g)];
+    return users.split(",").flatMap((user) =>
+      methods.split(",").flatMap((method) =>
+        paths
+          .trim()
+          .split(" ")
+          .flatMap((path) =>
+            bodies.split(" || ").map((body) => {
+              const bytes = fill(body).replaceAll("\\n", "\n").replaceAll("\\r", "\r");
+              const request: SuiteRequest = {
+                method,
+                path: fill(path),
+                headers: Object.fromEntries(
+                  pairs.map(([, name = "", value = ""]) => [name, value]),
+                ),
+                ...(body === "" ? {} : { body: Buffer.from(bytes) }),
+              };
+              const title = `${method} ${path}${headers} ${body}`.trim();
+              return {
+                title,
+                user,
+                request,
+                statuses: (statuses ?? "").split(",").map(Number),
+                code,
+              };
+            }),
+          ),
+      ),
+    );
+  });
+}
+
 type RequestOf = (user: string) => SuiteRequest | Promise<SuiteRequest>;
 
 /** Users, from the least to the most that they may do in one database. */
@@ -106,6 +156,20 @@ export type RoleCase = readonly [
   request: SuiteRequest | RequestOf,
   undo?: RequestOf,
 ];
+
+/** Reads a table with the least roles as users. `$USER` is the name of the user who sends it. */
+export function readRoles(table: string, names: Readonly<Record<string, string>>): RoleCase[] {
+  return readTable(table, names).map(({ title, user: from, request }) => [
+    title,
+    from,
+    (user) => {
+      const fill = (text: string) => text.replaceAll("$USER", user);
+      const { path, body } = request;
+      const filled = { ...request, path: fill(path) };
+      return body === undefined ? filled : { ...filled, body: Buffer.from(fill(String(body))) };
+    },
+  ]);
+}
 
 /** @param isOptional true for requests that servers may lack: it is enough that they pass */
 export async function checkRoles(
@@ -135,6 +199,13 @@ export type Attack = readonly [
   status: number | readonly number[],
   code?: string | undefined,
 ];
+
+/** Reads a table with users, of which `-` is none, the statuses, and the code if it matters. */
+export function readAttacks(table: string, names: Readonly<Record<string, string>>): Attack[] {
+  return readTable(table, names).map(({ title, user, request, statuses, code }) => {
+    return [`${user} ${title}`, user, request, statuses, code];
+  });
+}
 
 /** @param secret a text that no answer may contain */
 export async function checkAttacks(
