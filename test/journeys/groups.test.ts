@@ -297,3 +297,35 @@ t.test("changes of groups are in the audit", async (t) => {
     ],
   );
 });
+
+t.test("effective access tells a manager nothing of entries on other databases", async (t) => {
+  const hidden = '\n[[groups]]\nname = "hidden"\nmembers = ["anna"]\n\n';
+  const bounded = (keys: string) => `[[boundaries]]\nvia = "mcp"\ndatabase = "main"\n${keys}\n\n`;
+  await putInForce(
+    gateway,
+    [
+      original,
+      hidden,
+      user("anna", ""),
+      grant("anna", "*", "ReadOnly", "max_rows = 7"),
+      grant("anna", "main", "ReadOnly", 'tables = ["t"]'),
+      bounded('group = "hidden"\nrole = "None"'),
+    ].join(""),
+  );
+  const table = { database: "main", table: "t" };
+  const rows = (boundary: string) => [
+    { ...table, via: "query", entry: "main.t", boundary: undefined },
+    { ...table, via: "mcp", operations: [], boundary },
+  ];
+  const ask = async (caller: string) => {
+    const path = "/api/users/anna/access?effective=true";
+    const { body } = await gateway.send("GET", path, undefined, await tokenOf(gateway, caller));
+    return [body.access].flat();
+  };
+  const seen = await ask("olga");
+  t.equal(seen.length, 2);
+  t.match(seen, rows("mcp database=main"));
+  const all = await ask("root");
+  t.match(all.slice(1), rows("mcp group=hidden database=main"));
+  t.match(all.slice(3), [{ database: "main", entry: "*", max_rows: 7 }, { via: "mcp" }]);
+});

@@ -1,6 +1,7 @@
 import { isDeepStrictEqual } from "node:util";
 import { type Steps, visitEach } from "../base/cooperative-scheduling.ts";
 import { Refusal } from "../base/refusal.ts";
+import type { Place } from "../query/names.ts";
 import {
   collectGrants,
   entriesAt,
@@ -34,6 +35,7 @@ import {
 import { type Caller, callerFor, effectiveGrants, grantsWith, listLocalGroups } from "./groups.ts";
 import { decide, isAdministrator, mayUseAnywhere } from "./policy.ts";
 import type { Change } from "./record-change.ts";
+import { boundaryName, decidingEntry, findOtherSpelling } from "./rights.ts";
 import {
   type EntryRole,
   EVERY_DATABASE,
@@ -380,6 +382,47 @@ export function manageableBy(snapshot: Snapshot, actor: Subject) {
       return { ...rest, access: access.filter(({ database }) => isVisible(database)) };
     },
   };
+}
+
+/** Who looks at which state. */
+export interface View {
+  readonly snapshot: Snapshot;
+  readonly actor: Subject;
+}
+
+/** True for a user, also an external one who is only in local groups, or a group. */
+export function mayManage({ snapshot, actor }: View, holder: Holder): boolean {
+  const { isManageable } = manageableBy(snapshot, actor);
+  const { users, groups, grants } = snapshot;
+  const username = userOf(holder) ?? "";
+  const isRecorded = users.has(username) || groups.has(groupOf(holder) ?? "");
+  const isNamed =
+    isRecorded || grants.has(holder) || listLocalGroups(snapshot, username).length > 0;
+  return isNamed && isManageable(holder);
+}
+
+/** False if the decision on a place would reveal an entry that the actor may not see. */
+export function maySeeDecision(
+  { snapshot, actor }: View,
+  caller: Caller,
+  { database, table }: Place,
+): boolean {
+  const { isVisible } = manageableBy(snapshot, actor);
+  const now = Date.now();
+  const grants = effectiveGrants(snapshot, caller, now);
+  const told = [
+    decidingEntry(snapshot, caller, database, table, now),
+    table === undefined ? undefined : findOtherSpelling(grants, database, table, now)?.entry,
+  ];
+  return told.every((entry) => entry === undefined || isVisible(entry.grant.database));
+}
+
+/** The name of a boundary, without a user or group that the actor may not manage. */
+export function visibleBoundary(view: View, name: string): string {
+  const found = view.snapshot.boundaries.find((one) => boundaryName(one) === name);
+  if (found?.holder === undefined || mayManage(view, found.holder)) return name;
+  const { holder: _, ...others } = found;
+  return boundaryName(others);
 }
 
 function entriesToReplace(

@@ -2,13 +2,15 @@ import * as z from "zod";
 import type { Plan, VersionStep } from "../access/access-rules.ts";
 import {
   manageableBy,
+  maySeeDecision,
   maySeeGrants,
   requireManager,
   requireSelfOrAdministrator,
   viewGroup,
+  visibleBoundary,
   visibleGroups,
 } from "../access/administration.ts";
-import { effectiveAccess, viewEffective } from "../access/effective.ts";
+import { type EffectiveAccess, effectiveAccess, viewEffective } from "../access/effective.ts";
 import { entriesIn } from "../access/entries.ts";
 import {
   accessList,
@@ -249,10 +251,13 @@ export const userAccess: Endpoint = listing("access", (gateway, exchange) => {
     ? (database: string) => isOpenTo(actor, database)
     : requireVisible(snapshot, actor, userHolder(username));
   const caller = isOwn ? actor : { username, groups };
+  const view = { snapshot, actor };
+  const viewVisible = ({ boundary, ...row }: EffectiveAccess) =>
+    viewEffective({ ...row, ...(boundary && { boundary: visibleBoundary(view, boundary) }) });
   const items = isEffective
     ? effectiveAccess(snapshot, caller, questionSetting(gateway.configuration))
-        .filter(({ database }) => isVisible(database))
-        .map(viewEffective)
+        .filter((row) => isVisible(row.database) && (isOwn || maySeeDecision(view, caller, row)))
+        .map(isOwn ? viewEffective : viewVisible)
     : accessOfUser(snapshot, username).filter(({ database }) => isVisible(database));
   return { items };
 });

@@ -1,8 +1,11 @@
 import { isDeepStrictEqual } from "node:util";
 import {
   manageableBy,
+  mayManage,
+  maySeeDecision,
   requireAdministrator,
   requireManager,
+  visibleBoundary,
 } from "../../core/access/administration.ts";
 import { type DecidingEntry, entriesAt, isSamePlace } from "../../core/access/entries.ts";
 import { conflictInWords, notesOnEntry } from "../../core/access/entry-notes.ts";
@@ -74,13 +77,10 @@ import {
   invalidFields,
   makeChange,
   mayGrantTo,
-  mayManage,
-  maySeeDecision,
   noteChange,
   requireConfirmation,
   requireManageable,
   sendForm,
-  visibleBoundary,
   visibleEntries,
   visibleGroupEntries,
 } from "./changes.ts";

@@ -1,6 +1,6 @@
 import { setTimeout } from "node:timers/promises";
 import { Worker } from "node:worker_threads";
-import { requireManager } from "../../core/access/administration.ts";
+import { mayManage, requireManager } from "../../core/access/administration.ts";
 import { groupHolder, groupOf, userHolder } from "../../core/access/grant.ts";
 import { explainAccess } from "../../core/access/policy.ts";
 import { EVERY_DATABASE, roleAllows, roles } from "../../core/access/roles.ts";
@@ -26,7 +26,7 @@ import type { AuditSummary, SummaryQuestion } from "../../core/observe/audit-sum
 import { placeName } from "../../core/query/names.ts";
 import { definitions, isOperationName, permissionsOfAll } from "../../core/query/operations.ts";
 import { type PermissionClass, permissionClasses } from "../../core/query/permissions.ts";
-import { failureOf, mayGrantTo, mayManage } from "./changes.ts";
+import { failureOf, mayGrantTo } from "./changes.ts";
 import {
   type Failure,
   type Fields,

@@ -1,6 +1,6 @@
 import { hash } from "node:crypto";
 import type { Hono } from "hono";
-import { manageableBy } from "../../core/access/administration.ts";
+import { manageableBy, mayManage, type View } from "../../core/access/administration.ts";
 import { entriesIn } from "../../core/access/entries.ts";
 import { limitsInWords } from "../../core/access/entry-view.ts";
 import {
@@ -13,8 +13,7 @@ import {
   readHolder,
   userOf,
 } from "../../core/access/grant.ts";
-import { type Caller, effectiveGrants, listLocalGroups } from "../../core/access/groups.ts";
-import { boundaryName, decidingEntry, findOtherSpelling } from "../../core/access/rights.ts";
+import { listLocalGroups } from "../../core/access/groups.ts";
 import { isExternalGroup, isExternalUsername } from "../../core/access/roles.ts";
 import { type Grant, ownGrants, type Snapshot } from "../../core/access/snapshot.ts";
 import type { Action } from "../../core/administration/actions.ts";
@@ -25,7 +24,6 @@ import { changeAs } from "../../core/http/administration.ts";
 import { identify } from "../../core/identity/authenticate.ts";
 import { checkPassword } from "../../core/identity/login.ts";
 import type { AuditedChange } from "../../core/observe/audit-line.ts";
-import type { Place } from "../../core/query/names.ts";
 import { isRecent } from "../oauth/client/sign-ins.ts";
 import {
   Failure,
@@ -39,11 +37,8 @@ import {
   statuses,
   userLink,
   userPath,
-  type Visitor,
 } from "./frame.ts";
 import { type ConsoleEnv, type ConsoleRequest, sendPage, visitorOf } from "./visit.ts";
-
-type View = Pick<Visitor, "snapshot" | "actor">;
 
 export function visibleEntries({ snapshot, actor }: View, holder: Holder): Grant[] {
   const { isVisible } = manageableBy(snapshot, actor);
@@ -56,17 +51,6 @@ export function visibleGroupEntries(view: View, holder: Holder): Grant[] {
   return groups.flatMap((group) => visibleEntries(view, group));
 }
 
-/** True for a user, also an external one who is only in local groups, or a group. */
-export function mayManage({ snapshot, actor }: View, holder: Holder): boolean {
-  const { isManageable } = manageableBy(snapshot, actor);
-  const { users, groups, grants } = snapshot;
-  const username = userOf(holder) ?? "";
-  const isRecorded = users.has(username) || groups.has(groupOf(holder) ?? "");
-  const isNamed =
-    isRecorded || grants.has(holder) || listLocalGroups(snapshot, username).length > 0;
-  return isNamed && isManageable(holder);
-}
-
 /** True for manageable users and groups, and for issuers' names, which need no record for a grant. */
 export function mayGrantTo(view: View, holder: Holder): boolean {
   const isOfIssuer = isExternalUsername(userOf(holder)) || isExternalGroup(groupOf(holder));
@@ -77,30 +61,6 @@ export function mayGrantTo(view: View, holder: Holder): boolean {
 export function requireManageable(view: View, holder: Holder, isAllowed = mayManage): void {
   if (isAllowed(view, holder)) return;
   throw new Refusal(groupOf(holder) === undefined ? "user_not_found" : "group_not_found");
-}
-
-/** False if the decision on a place would reveal an entry that the visitor may not see. */
-export function maySeeDecision(
-  { snapshot, actor }: View,
-  caller: Caller,
-  { database, table }: Place,
-): boolean {
-  const { isVisible } = manageableBy(snapshot, actor);
-  const now = Date.now();
-  const grants = effectiveGrants(snapshot, caller, now);
-  const told = [
-    decidingEntry(snapshot, caller, database, table, now),
-    table === undefined ? undefined : findOtherSpelling(grants, database, table, now)?.entry,
-  ];
-  return told.every((entry) => entry === undefined || isVisible(entry.grant.database));
-}
-
-/** The name of a boundary, without a user or group that the visitor may not manage. */
-export function visibleBoundary(view: View, name: string): string {
-  const found = view.snapshot.boundaries.find((one) => boundaryName(one) === name);
-  if (found?.holder === undefined || mayManage(view, found.holder)) return name;
-  const { holder: _, ...others } = found;
-  return boundaryName(others);
 }
 
 /** Members that a form holds by name. It holds a digest of the others, since forms are limited. */

@@ -1,5 +1,6 @@
 /** Parts of a user's or group's page: the account, recent denials, and a test without a query. */
 
+import { mayManage, maySeeDecision, visibleBoundary } from "../../core/access/administration.ts";
 import { answerQuestion } from "../../core/access/effective.ts";
 import { commonLimitsInWords, viewAttributes } from "../../core/access/entry-view.ts";
 import { type Holder, holderName, holderText, userOf } from "../../core/access/grant.ts";
@@ -18,7 +19,6 @@ import {
 } from "../../core/query/operations.ts";
 import type { PermissionClass } from "../../core/query/permissions.ts";
 import { askAudit, draftedPlace, draftGrant, draftLink, visibleTo, writeTime } from "./audit.ts";
-import { mayManage, maySeeDecision, visibleBoundary } from "./changes.ts";
 import {
   empty,
   field,

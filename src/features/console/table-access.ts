@@ -1,6 +1,6 @@
 /** Effective access: of all users to one table, and of one user to every place. */
 
-import { manageableBy } from "../../core/access/administration.ts";
+import { manageableBy, maySeeDecision, visibleBoundary } from "../../core/access/administration.ts";
 import {
   type EffectiveAccess,
   effectiveAccess,
@@ -27,7 +27,6 @@ import { runCooperatively } from "../../core/base/cooperative-scheduling.ts";
 import { type Html, html, type Part } from "../../core/base/html.ts";
 import { Refusal } from "../../core/base/refusal.ts";
 import { type Place, placeName, splitPlace } from "../../core/query/names.ts";
-import { maySeeDecision, visibleBoundary } from "./changes.ts";
 import {
   dim,
   field,
