@@ -205,6 +205,36 @@ t.test("a refresh cannot widen the scope", async (t) => {
   t.equal(body.error, "invalid_scope");
 });
 
+t.test("a refresh for another resource is refused, and uses up no token", async (t) => {
+  const pass = holdTime(t);
+  const setting = await openOAuthSetup(t);
+  const { clientId, refreshToken } = await obtainTokens(setting);
+  const refreshFor = (resource: string, token = refreshToken, { url } = setting) =>
+    postForm(`${url}/oauth/token`, {
+      grant_type: "refresh_token",
+      client_id: clientId,
+      refresh_token: token,
+      resource,
+    });
+  for (const resource of ["https://elsewhere.example/mcp", `${setting.url}/mcp/`, "mcp"]) {
+    t.equal((await refreshFor(resource)).body.error, "invalid_target", resource);
+  }
+  pass(11);
+  const local = `${setting.url.replace("127.0.0.1", "LOCALHOST")}/mcp`;
+  const { body, status } = await refreshFor(local);
+  t.equal(status, 200, "its own resource by another name");
+  t.ok(await setting.server.verify(String(body.access_token)));
+
+  await setting.restart("https://gate.example.com");
+  const next = String(body.refresh_token);
+  for (const resource of ["https://gate.example.com/mcp", ""]) {
+    t.equal((await refreshFor(resource, next)).body.error, "invalid_grant", "of an earlier URL");
+  }
+  await setting.restart();
+  pass(22);
+  t.equal((await refreshFor("", next)).status, 200, "that URL is back");
+});
+
 t.test("a user who is disabled, removed or has a new password cannot refresh", async (t) => {
   const bob = await userWith("bob");
   for (const users of [

@@ -50,8 +50,8 @@ export interface OAuthSetup {
   /** Epoch seconds by username. Everything issued before is revoked. */
   readonly revokedBefore: Map<string, number>;
   setUsers(text: string): void;
-  /** Closes the server and opens it again on the same state. */
-  restart(): Promise<void>;
+  /** Closes the server and opens it again on the same state. @param issuer by default the same */
+  restart(issuer?: string): Promise<void>;
 }
 
 /** The record of a user with this password. */
@@ -90,7 +90,7 @@ export async function openOAuthSetup(
   const directory = path.join(temporaryDirectory(t), "oauth");
   const http = createServer((request, response) => setting.server.handle(request, response));
   const url = `http://127.0.0.1:${await listening(t, http)}`;
-  const issuer = options.issuer ?? url;
+  const ownIssuer = options.issuer ?? url;
   let snapshot: Snapshot = parseAccessFile(options.users ?? (await defaultUsers()), "access.toml");
   const revokedBefore = new Map<string, number>();
   const events: OAuthSetup["events"] = [];
@@ -124,9 +124,9 @@ export async function openOAuthSetup(
   const log = pino({ level: "silent" });
   const { providers } = options;
   const { auth, mcp } = loadConfiguration({ cwd: "/", env: {} }).configuration;
-  const assertions = providers && new Issuers(providers, () => `${issuer}/mcp`, log);
+  const assertions = providers && new Issuers(providers, () => `${ownIssuer}/mcp`, log);
   t.teardown(() => assertions?.close());
-  const open = async () => {
+  const open = async (issuer = ownIssuer) => {
     const signIns =
       providers &&
       assertions &&
@@ -165,10 +165,10 @@ export async function openOAuthSetup(
     setUsers: (text) => {
       snapshot = parseAccessFile(text, "access.toml");
     },
-    restart: async () => {
+    restart: async (issuer) => {
       await state.store.close();
       state = await openStateIn(directory);
-      Object.assign(setting, await open());
+      Object.assign(setting, await open(issuer));
     },
   };
   t.teardown(() => state.store.close());

@@ -136,6 +136,20 @@ function findAccount(options: AuthorizationServerOptions): Configuration["findAc
   };
 }
 
+/**
+ * Refuses a request for another resource before its refresh token is used up. Otherwise a client that
+ * tries again later, such as when the public URL is the earlier one again, would lose its grant.
+ */
+function requireResource({ issuer }: AuthorizationServerOptions, { oidc }: KoaContextWithOIDC) {
+  const { RefreshToken: token } = oidc.entities;
+  const { params = {} } = oidc;
+  const isOwn = (name: unknown) => findResource(issuer, name) !== undefined;
+  if (![params.resource ?? []].flat().every(isOwn)) throw new errors.InvalidTarget();
+  if (![token?.resource].flat().every(isOwn)) throw new errors.InvalidGrant("another resource");
+  // The library compares spellings.
+  params.resource = token?.resource;
+}
+
 /** Claims with the limits of the consent. Without a consent no token is issued. */
 function tokenClaims({ oidc }: KoaContextWithOIDC) {
   const { Grant: grant } = oidc.entities;
@@ -309,7 +323,10 @@ function configure(
     },
     expiresWithSession: () => false,
     issueRefreshToken: (_, client) => client.grantTypeAllowed("refresh_token"),
-    rotateRefreshToken: () => true,
+    rotateRefreshToken(ctx) {
+      requireResource(options, ctx);
+      return true;
+    },
     revokeGrantPolicy: () => true,
     interactions: {
       policy,
