@@ -96,6 +96,10 @@ t.test("adding a name that approves queries needs the right to grant there", asy
     "no_grant",
   );
   t.equal(add("other", "other"), undefined, "another approver");
+  const linked = parseAccessFile([...given, user("bob", 'same_as = "ghost"')].join(""), "a");
+  const addLinked = (actor: typeof root) =>
+    refusalOf(() => planAddUser(linked, actor, newUser("ghost"), main));
+  t.strictSame([dora, root].map(addLinked), ["role_insufficient", undefined], "same_as");
 });
 
 t.test("a grant replaces the existing one, and an equal one changes nothing", async (t) => {

@@ -50,6 +50,7 @@ import {
   accountObstacle,
   blankUser,
   differingHolders,
+  namesOfPerson,
   ownGrants,
   requireNoConflict,
   type Snapshot,
@@ -465,7 +466,8 @@ function placesToApprove({ grants, boundaries }: Snapshot, holders: readonly Hol
 
 /**
  * A name may have grants, be in a group, or be an approver, before it has a record. The actor needs
- * the right to give the grants, and to grant where the name approves.
+ * the right to give the grants, and to grant where the name approves. Another name of a person may
+ * see what that person requested.
  */
 export function planAddUser(
   snapshot: Snapshot,
@@ -480,6 +482,7 @@ export function planAddUser(
   if (given !== undefined) requireMayGrant(snapshot, actor, given, []);
   else requireAdministrator(snapshot, actor);
   if (snapshot.users.has(username)) throw new Refusal("user_exists");
+  if (namesOfPerson(snapshot, username).size > 1) requireAdministrator(snapshot, actor);
   const holders = [holder, ...listLocalGroups(snapshot, username).map(groupHolder)];
   for (const one of holders) {
     for (const known of entriesIn(ownGrants(snapshot, one))) {
