@@ -637,6 +637,12 @@ t.test("a grant for an unknown name warns with the nearest one", async (t) => {
   t.equal(await warningFor("shpo", ""), missing);
   for (const table of ["tickets", "tick*", ""]) t.equal(await warningFor("shop", table), undefined);
   t.equal(await warningFor("*", "tikets"), undefined);
+  const password = "a long password 7";
+  const nina = { user: "nina", database: "shpo", role: "ReadOnly", new_password: password };
+  const preview = await client.submit("/access/new", { ...nina, look: "preview" });
+  t.match(textOf(preview.text), missing);
+  const added = await client.submit("/access/new", nina);
+  t.match(textOf((await follow(client, added)).text), missing);
   const page = await openPage(t);
   await signInBrowser(page, url);
   await page.goto(`${url}/access/entry?user=rita&database=shop&table=tikcets`);

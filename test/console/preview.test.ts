@@ -78,7 +78,7 @@ t.test("a preview says in words what the entry will allow, and saves nothing", a
       "The group has 2 members: carol and gina. For carol and gina, another entry decides there.",
       boundary,
       "Over /query with the client agent for gina: DELETE only after approval (boundary query client=agent username=gina).",
-      "Now: The entry for shop (group team) applies there now: ReadWrite.",
+      "Now: The entry for shop (group team) applies there: ReadWrite.",
     ].join(" "),
   );
   const staff = await preview(root, "/access/entry?user=group:staff:eng", whole);

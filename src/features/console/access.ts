@@ -519,6 +519,10 @@ const act: ConsoleForm = {
 
 const howToPreview = html`<p class="quiet">Fill in the form and choose <strong>Preview</strong> to read here what the entry will allow.</p>`;
 
+function warnings(sentences: readonly string[]): Html[] {
+  return sentences.map((one) => html`<p><strong>Warning:</strong> ${plainWords(one)}</p>`);
+}
+
 function previewButton(path: string): Html {
   return html`<button name="look" value="preview" formnovalidate formaction="${path}#preview">Preview</button>`;
 }
@@ -553,13 +557,15 @@ function newUserOf({ gateway, form }: ConsoleRequest["var"]) {
 const addUser: ConsoleForm = {
   start: () => new Map([["role", "ReadOnly"]]),
   require: requireManagingVisitor,
-  send(c, state) {
+  async send(c, state) {
     const [user = "", database, role] = ["user", "database", "role"].map((name) =>
       state.fields.get(name)?.trim(),
     );
     const isComplete = user !== "" && isDatabaseOrEvery(database) && isRole(role);
-    const preview = isComplete
-      ? html`<p><strong>${plainWords(entryInWords({ holder: userHolder(user), database, role }, true))}</strong></p>`
+    const names = isComplete && (await c.var.suggestNames(visitorOf(c).actor, database, ""));
+    const preview = names
+      ? html`<p><strong>${plainWords(entryInWords({ holder: userHolder(user), database, role }, true))}</strong></p>
+${warnings(names.problem === undefined ? [] : [names.problem])}`
       : howToPreview;
     return sendForm(c, state, {
       title: "Add a user",
@@ -589,9 +595,11 @@ ${
       ? { passwordHash: await readNewHash(c) }
       : { tokensValidAfter: endOfEarlierTokens() };
     const holder = userHolder(user.username);
-    await makeChange(c, holder, actions.addUser, { ...user, ...credential });
-    const { username, grant } = user;
-    notify(c, `Added ${username}. ${entryInWords({ ...grant, holder })}`);
+    const grant = { ...user.grant, holder };
+    const { problem } = await c.var.suggestNames(actor, grant.database, "");
+    const { after } = await makeChange(c, holder, actions.addUser, { ...user, ...credential });
+    const sentence = `Added ${user.username}. ${entryInWords(grant)}`;
+    notify(c, sentence, undefined, warningsOf(c, after, grant, problem));
     return userPath(holder);
   },
 };
@@ -659,11 +667,11 @@ async function previewEntry(
   const now =
     own.length > 0
       ? own.map((one) => entryInWords(one)).join(" ")
-      : remainingAccess(visitor, holder, database, table);
+      : remainingAccess(visitor, holder, database, table, "");
   const notes = notesOnEntry(after, stored ?? grant, Date.now(), manageableBy(snapshot, actor));
   return html`<p><strong>${plainWords(entryInWords(grant, true))}</strong></p>
 ${notes.length > 0 && html`<ul>${notes.map((note) => html`<li>${plainWords(note)}</li>`)}</ul>`}
-${warningsOf(c, after, stored ?? grant, problem).map((one) => html`<p><strong>Warning:</strong> ${plainWords(one)}</p>`)}
+${warnings(warningsOf(c, after, stored ?? grant, problem))}
 <p class="quiet">${now && html`Now: ${plainWords(now)} `}Nothing is saved yet.</p>`;
 }
 
