@@ -14,7 +14,6 @@ import {
   groupOf,
   holderName,
   holderText,
-  userOf,
   writtenHolder,
 } from "../core/access/grant.ts";
 import { callerFor } from "../core/access/groups.ts";
@@ -112,17 +111,23 @@ async function checkAccess(
 
 async function whoMay(operation: string, where: string, options: QuestionOptions): Promise<void> {
   const { question, snapshot, context } = await readQuestion(operation, where, options);
-  const isObstructed = (username: string | undefined) =>
-    username !== undefined && accountObstacle(snapshot, username) !== undefined;
+  const isIn = (username: string) => accountObstacle(snapshot, username) === undefined;
+  /** The members for whom the group's entry decides. */
+  const membersIn = (group: string | undefined, { entry }: AccessExplanation) =>
+    snapshot.groups.get(group ?? "")?.members.filter((username) => {
+      const ways = grantingEntries(snapshot, { username }, question, context);
+      return isIn(username) && ways.some((way) => way.entry === entry);
+    });
   const found = [...snapshot.grants.keys()]
-    .filter((holder) => !isObstructed(userOf(holder)))
+    .filter((holder) => groupOf(holder) !== undefined || isIn(holderText(holder)))
     .flatMap((holder) =>
       [...grantingEntries(snapshot, callerFor(holder), question, context)].map((way) => ({
         holder,
-        members: snapshot.groups.get(groupOf(holder) ?? "")?.members,
+        members: membersIn(groupOf(holder), way),
         ...way,
       })),
-    );
+    )
+    .filter(({ members }) => members?.length !== 0);
   const head = ["USERNAME", "ROLE", "ENTRY", "LIMITS"];
   const toCells = ({ holder, members, role, entry, grant }: (typeof found)[number]) => [
     holderText(holder) + (members === undefined ? "" : ` (${members.join(", ")})`),
