@@ -94,51 +94,52 @@ export function hasStatus(answer: SuiteAnswer, status: number, code?: string): b
 const tableLine =
   /^(\S+) ([A-Z,]+)((?: \/\S*)+)((?: [a-z-]+:\S+)*)(?: (?!\d{3}(?:[ ,]|$))(.+?))?(?: (\d{3}(?:,\d{3})*)(?: (\w+))?)?$/;
 
+type Names = Readonly<Record<string, string>>;
+
 /**
  * Reads a table: `user METHOD path header:value body status code`, with as many parts as a request
  * has. Each combination of several users and methods with commas, paths with spaces and bodies with
  * ` || ` is a request. `$NAME` is one of the names, `\n` and `\r` are line ends. A line that begins
- * with `#` is a comment, with `|` it continues the one before.
+ * with `#` is a comment, with `|` it continues the one before. The user `-` has no credential.
  */
-export function readTable(table: string, names: Readonly<Record<string, string>>) {
-  const lines = table.replace(/\s*\n *\|/g, "").split(/\n\s*/);
+export function readTable(table: string, names: Names) {
   const fill = (text: string) =>
     text.replace(/\$([A-Z]+)/g, (token, name: string) => names[name] ?? token);
-  return lines.flatMap((line) => {
-    if (line === "" || line.startsWith("#")) return [];
-    const [, users, methods = "", paths = "", headers = "", bodies = "", statuses, code] =
+  const found = [];
+  for (const line of table.replace(/\s*\n *\|/g, "").split(/\n\s*/)) {
+    if (line === "" || line.startsWith("#")) continue;
+    const [, users, methods = "", paths = "", fields = "", bodies = "", statuses = "", code] =
       tableLine.exec(line) ?? [];
     if (users === undefined) throw new Error(`no request: ${line}`);
-    const pairs = [...fill(headers).matchAll(/ ([a-z-]+):(\S+)/g)];
-    return users.split(",").flatMap((user) =>
-      methods.split(",").flatMap((method) =>
-        paths
-          .trim()
-          .split(" ")
-          .flatMap((path) =>
-            bodies.split(" || ").map((body) => {
-              const bytes = fill(body).replaceAll("\\n", "\n").replaceAll("\\r", "\r");
-              const request: SuiteRequest = {
-                method,
-                path: fill(path),
-                headers: Object.fromEntries(
-                  pairs.map(([, name = "", value = ""]) => [name, value]),
-                ),
-                ...(body === "" ? {} : { body: Buffer.from(bytes) }),
-              };
-              const title = `${method} ${path}${headers} ${body}`.trim();
-              return {
-                title,
-                user,
-                request,
-                statuses: (statuses ?? "").split(",").map(Number),
-                code,
-              };
-            }),
-          ),
-      ),
-    );
-  });
+    const pairs = fields.split(" ").filter((one) => one !== "");
+    const headers = Object.fromEntries(pairs.map((one) => fill(one).split(/:(.*)/).slice(0, 2)));
+    for (const user of users.split(","))
+      for (const method of methods.split(","))
+        for (const path of paths.trim().split(" "))
+          for (const body of bodies.split(" || ")) {
+            const text = fill(body).replaceAll("\\n", "\n").replaceAll("\\r", "\r");
+            const request: SuiteRequest = { method, path: fill(path), headers };
+            found.push({
+              title: `${method} ${path}${fields} ${body}`.trim(),
+              user,
+              request: body === "" ? request : { ...request, body: Buffer.from(text) },
+              statuses: statuses.split(",").map(Number),
+              code,
+            });
+          }
+  }
+  return found;
+}
+
+/** Sends the requests of a table one after the other. */
+export async function expectAll(
+  { expect }: SuiteContext,
+  table: string,
+  names: Names,
+): Promise<void> {
+  for (const { user, request, statuses, code } of readTable(table, names)) {
+    await expect(user, request, statuses[0] ?? 0, code);
+  }
 }
 
 type RequestOf = (user: string) => SuiteRequest | Promise<SuiteRequest>;
@@ -158,7 +159,7 @@ export type RoleCase = readonly [
 ];
 
 /** Reads a table with the least roles as users. `$USER` is the name of the user who sends it. */
-export function readRoles(table: string, names: Readonly<Record<string, string>>): RoleCase[] {
+export function readRoles(table: string, names: Names): RoleCase[] {
   return readTable(table, names).map(({ title, user: from, request }) => [
     title,
     from,
@@ -200,10 +201,55 @@ export type Attack = readonly [
   code?: string | undefined,
 ];
 
-/** Reads a table with users, of which `-` is none, the statuses, and the code if it matters. */
-export function readAttacks(table: string, names: Readonly<Record<string, string>>): Attack[] {
+/** Reads a table of requests that must be refused. */
+export function readAttacks(table: string, names: Names): Attack[] {
   return readTable(table, names).map(({ title, user, request, statuses, code }) => {
     return [`${user} ${title}`, user, request, statuses, code];
+  });
+}
+
+const jsonForms = ['{"a":1,"a":2}', '{"a":1,"\\u0061":2}', "{}{}", "\ufeff{}", '{"a":', "a=1"];
+const deep = "[".repeat(99) + "]".repeat(99);
+
+/**
+ * Requests to each endpoint of a preset in a form that is refused, whoever sends them.
+ *
+ * @param values of the parameters of paths
+ */
+export function attacksByForm({ endpoints }: Preset, user: string, values: Names): Attack[] {
+  return endpoints.flatMap(({ method, path: pattern, body: kind = "none", types }): Attack[] => {
+    const path = pattern.replace(/:(\w+)\*?/g, (_, name: string) => values[name] ?? "a");
+    const bytes = Buffer.from(kind === "ndjson" ? "{}\n" : "{}");
+    const plain: SuiteRequest = { method, path };
+    const request: SuiteRequest = kind === "none" ? plain : { ...plain, body: bytes };
+    const withPath = (other: string): SuiteRequest => ({ ...request, path: other });
+    const withBody = (text: string): SuiteRequest => ({ ...plain, body: Buffer.from(text) });
+    const attack = (how: string, sent: SuiteRequest, status: number, code?: string): Attack => {
+      return [`${method} ${pattern} ${how}`, how === "unsigned" ? "" : user, sent, status, code];
+    };
+    const found = [
+      attack("unsigned", request, 401),
+      attack("with another method", { ...request, method: "PATCH" }, 405),
+      attack("with a parameter", withPath(`${path}?gatehouse=1`), 400, "unknown_parameter"),
+      ...["/../a", "/%2e%2e/a", "//a", "/%5c..", "%00", ";a"].map((rest) =>
+        attack(`with ${rest}`, withPath(path + rest), 400, "path_not_canonical"),
+      ),
+    ];
+    if (kind === "none") return [...found, attack("with a body", withBody("{}"), 400)];
+    found.push(
+      attack("in an unknown coding", withCoding(request, "br"), 415),
+      attack("in broken gzip", withCoding(request, "gzip"), 400),
+    );
+    if (types?.includes("*")) return found;
+    found.push(
+      attack("as text", withType(request, "text/plain"), 415),
+      attack("in UTF-16", withType(request, "application/json; charset=utf-16"), 415),
+    );
+    if (kind === "stream") return found;
+    for (const text of [...jsonForms, deep]) {
+      found.push(attack(`with ${text}`, withBody(kind === "ndjson" ? `${text}\n` : text), 400));
+    }
+    return kind === "ndjson" ? [...found, attack("without an end", withBody("{}"), 400)] : found;
   });
 }
 
