@@ -600,6 +600,32 @@ t.test("what other programs alter in MariaDB is seen at once, and read once", as
   t.match(await query(address, selectAll("others")), refusal(403, "permission_denied"));
 });
 
+t.test("no year of MariaDB is found by its last two digits", async (t) => {
+  const { ask, sql } = await freshMysql(t);
+  await sql(
+    "create table main.wines (made year)",
+    "insert into main.wines values (0), (1970), (2007)",
+    "create table main.numbers (n int)",
+    "insert into main.numbers values (7)",
+  );
+  const found = async (cmp: string, value: unknown) => {
+    const where = { column: "made", cmp, value };
+    const answer = await ask(selectAll("wines", { where, order_by: { column: "made" } }));
+    return answer.body.data?.map((row) => Object(row).made) ?? answer.text;
+  };
+  for (const value of [7, 70, 7.5, 99.6]) {
+    t.same(await found("=", value), [], `${value}`);
+    t.same(await found("IN", [value, 1970]), [1970], `${value}`);
+    t.same(await found("!=", value), [0, 1970, 2007], `${value}`);
+    t.same(await found("<=", value), [0], `${value}`);
+    t.same(await found(">", value), [1970, 2007], `${value}`);
+  }
+  t.same(await found("BETWEEN", [1, 99]), []);
+  t.same(await found("=", 2007), [2007]);
+  const include = [{ as: "wines", table: "wines", on: "wines.made = numbers.n", columns: ["*"] }];
+  t.same((await ask(selectAll("numbers", { include }))).body.data, [{ n: 7, wines: [] }]);
+});
+
 t.test("a character that a column of MariaDB cannot hold is no match", async (t) => {
   const { ask, sql } = await freshMysql(t);
   const sets = ["latin1", "ascii", "utf8mb3", "cp1251", "sjis"];

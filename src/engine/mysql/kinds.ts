@@ -385,6 +385,11 @@ const years: Codec = {
     const isYear = value === 0 || (typeof value === "number" && value > 1900);
     return isYear ? integers(false).store(value) : undefined;
   },
+  // None of these numbers is a year, and no year is between them.
+  compare(value) {
+    const number = Number(numberText(value));
+    return integers(false).compare?.(number > 0 && number < 100 ? 100 : value);
+  },
 };
 
 const dayForm = /^\d{4}-(?:0\d|1[0-2])-(?:[0-2]\d|3[01])$/;
