@@ -20,8 +20,9 @@ import { entryNames } from "../core/http/change-records.ts";
 import { csvHead, formatCsv } from "../core/observe/audit-csv.ts";
 import {
   type AuditFilter,
-  changeInWords,
+  changeTexts,
   createMatcher,
+  eventInWords,
   NAMED_OPERATIONS,
   operationsInWords,
   parseLine,
@@ -214,13 +215,6 @@ async function unused(options: CommonOptions & { readonly since: number }): Prom
   );
 }
 
-function changeTexts({ changes }: ReadLine): string[] {
-  return changes.map((one) => {
-    const [change, ...words] = changeInWords(one);
-    return [change, ...words.map(plainly)].join(" ");
-  });
-}
-
 function requestText(line: ReadLine): string[] {
   const { user = "-", via, client, decision = "-", reason, status, operations } = line;
   const { method = "", path, affected, rows, format, toolStatus } = line;
@@ -237,29 +231,12 @@ function requestText(line: ReadLine): string[] {
     ...(rows === undefined ? [] : [`rows ${rows}`]),
     ...(format === undefined ? [] : [`as ${format}`]),
     ...(entries.size === 0 ? [] : [`by ${[...entries].join(",")}`]),
-    ...changeTexts(line),
+    ...changeTexts(line, plainly),
   ];
 }
 
-function eventText(line: ReadLine): string[] {
-  const { msg, user, client, author, reason, outcome, approval, file } = line;
-  const by = author === undefined ? [] : [`${plainly(author.name)} (${author.kind})`];
-  // Its author approved it earlier.
-  const isUse = msg === "approval_used";
-  const place = line.line === undefined ? file : `${file}:${line.line}`;
-  const asked = operationsInWords(line.operations, line.operationCount);
-  const rows = line.rows === undefined ? undefined : `rows ${line.rows}`;
-  const about = [approval, isUse ? undefined : user, client, asked, rows, outcome, place, reason]
-    .filter((word) => word !== undefined)
-    .map((word) => (word === asked || word === rows ? word : plainly(word)));
-  const changes = changeTexts(line);
-  if (isUse)
-    return [plainly(user ?? "-"), msg, ...about, ...by.map((name) => `approved by ${name}`)];
-  return [...by, ...(changes.length > 0 ? changes : [msg, ...about])];
-}
-
 function lineText(line: ReadLine): string {
-  const parts = line.msg === "request" ? requestText(line) : eventText(line);
+  const parts = line.msg === "request" ? requestText(line) : eventInWords(line, plainly);
   return [line.time, ...parts].join("  ");
 }
 

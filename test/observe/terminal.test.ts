@@ -71,6 +71,14 @@ t.test("a reload is shown once, though log and audit both report it", async (t) 
     const changes = [{ change: kind }];
     return { level: "info", audit: true, time, changes, accessVersion: "abe", msg: "change" };
   };
+  const author = { kind: "cli", name: "root" };
+  const operations = [{ operation: "Delete", database: "main", tables: ["orders"] }];
+  const about = { approval: "7c1d", user: "bot", operations, operationCount: 1 };
+  const approval = { level: "info", audit: true, time, ...about };
+  const issued = {
+    author: { kind: "cli", name: "root\n" },
+    changes: [{ change: "token issued", user: "zoe", token: "5d93" }, { change: "key added" }],
+  };
   const lines = [
     { level: "info", ...reload, msg },
     { level: "info", audit: true, ...reload, msg },
@@ -80,13 +88,21 @@ t.test("a reload is shown once, though log and audit both report it", async (t) 
     { level: "info", audit: true, ...refused, accessVersion: "abe", msg: "access file refused" },
     change("grant raised"),
     change("key added"),
+    { ...change("token issued"), ...issued },
+    { ...change("key added"), author, changes: Array(8).fill({ change: "key added" }) },
+    { ...approval, msg: "approval_asked" },
+    { ...approval, msg: "approval_approved", author },
   ];
   t.strictSame(await rendered(lines), [
     "access file reloaded (version: abc; grants raised: rita main ReadWrite)",
     "access file reloaded (version: abd; users added: user0, user1, user2, user3, user4 and 2 more)",
     "access file reloaded (version: abe)",
     "ERROR access file refused: the last good state stays (file: /f; line: 3; reason: no value)",
-    'change (changes: {"change":"key added"})',
+    "key added",
+    "root\\u{a} (cli)  token issued zoe 5d93  key added",
+    "root (cli)  key added  key added  key added  key added  key added  and 3 more",
+    "approval_asked  7c1d  bot  Delete main.orders",
+    "root (cli)  approval_approved  7c1d  bot  Delete main.orders",
   ]);
 });
 

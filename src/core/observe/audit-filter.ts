@@ -116,6 +116,32 @@ export function changeInWords({ change, left = [], ...about }: ReadLine["changes
   return [change, ...words.filter((word) => word !== undefined).map(String), ...gone];
 }
 
+type Quote = (text: string) => string;
+
+export function changeTexts({ changes }: ReadLine, quote: Quote): string[] {
+  return changes.map((one) => {
+    const [change, ...words] = changeInWords(one);
+    return [change, ...words.map(quote)].join(" ");
+  });
+}
+
+/** For lines about anything but a request, such as `root (cli)`, `token issued rita 5d93cd21`. */
+export function eventInWords(line: ReadLine, quote: Quote): string[] {
+  const { msg, user, client, author, reason, outcome, approval, file } = line;
+  const by = author === undefined ? [] : [`${quote(author.name)} (${author.kind})`];
+  // Its author approved it earlier.
+  const isUse = msg === "approval_used";
+  const place = line.line === undefined ? file : `${file}:${line.line}`;
+  const asked = operationsInWords(line.operations, line.operationCount);
+  const rows = line.rows === undefined ? undefined : `rows ${line.rows}`;
+  const about = [approval, isUse ? undefined : user, client, asked, rows, outcome, place, reason]
+    .filter((word) => word !== undefined)
+    .map((word) => (word === asked || word === rows ? word : quote(word)));
+  const changes = changeTexts(line, quote);
+  if (isUse) return [quote(user ?? "-"), msg, ...about, ...by.map((name) => `approved by ${name}`)];
+  return [...by, ...(changes.length > 0 ? changes : [msg, ...about])];
+}
+
 /** Returns undefined for anything but an audit line, such as a line cut by a crash. */
 export function parseLine(line: Buffer): ReadLine | undefined {
   try {

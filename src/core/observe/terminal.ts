@@ -2,7 +2,7 @@ import type { DestinationStream } from "pino";
 import type { PrettyOptions } from "pino-pretty";
 import pretty from "pino-pretty";
 import { escapeCharacters } from "../base/suggestion.ts";
-import { operationsInWords, parseRecord } from "./audit-filter.ts";
+import { eventInWords, operationsInWords, parseRecord } from "./audit-filter.ts";
 import type { AuditedChange } from "./audit-line.ts";
 
 const MAX_PATH_LENGTH = 80;
@@ -66,6 +66,17 @@ function formatValue(value: unknown): string {
   return typeof value === "string" ? value : JSON.stringify(value);
 }
 
+/** `root (cli) token issued rita 5d93cd21`; undefined for all but changes and approvals. */
+function changeLine(line: LogLine): string | undefined {
+  if (line.audit !== true || !/^(?:change$|approval_)/.test(String(line.msg))) return undefined;
+  const record = parseRecord(line);
+  if (record === undefined) return undefined;
+  const changes = record.changes.slice(0, MAX_MEMBERS);
+  const words = eventInWords({ ...record, changes }, (word) => word);
+  const more = record.changes.length - changes.length;
+  return visible([...words, ...(more > 0 ? [`and ${more} more`] : [])].join("  "));
+}
+
 function formatLevel({ level }: LogLine, colors: Colors): string {
   if (level === "warn") return `${colors.yellow("WARN")} `;
   if (level === "error" || level === "fatal") return `${colors.red("ERROR")} `;
@@ -109,7 +120,8 @@ export function terminalStream(
     levelKey: "-",
     messageFormat(line, _key, _label, { colors }) {
       const localTime = new Date(String(line.time)).toTimeString().slice(0, 8);
-      return `${colors.dim(localTime)} ${requestLine(line, colors) ?? eventLine(line, colors)}`;
+      const short = requestLine(line, colors) ?? changeLine(line) ?? eventLine(line, colors);
+      return `${colors.dim(localTime)} ${short}`;
     },
     ...(destination && { destination }),
   });
