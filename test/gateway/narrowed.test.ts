@@ -1,4 +1,5 @@
 /** Callers whose entries have limits besides a role. */
+import { readFileSync } from "node:fs";
 import { setImmediate as nextTurn } from "node:timers/promises";
 import t, { type Test } from "tap";
 import type { Decision } from "../../src/core/access/rights.ts";
@@ -188,6 +189,33 @@ t.test("a rate limit over MCP is a tool error that says when to try again", asyn
     200,
     "lists do not count",
   );
+});
+
+t.test("boundaries also limit routes for administrators and for every user", async (t) => {
+  const upstream = await new RecordingUpstream().listen(t);
+  const routes = [
+    '[[routes]]\npath = "/reset"\nmethods = ["POST"]\naccess = "administrator"\n',
+    '[[routes]]\npath = "/db/:database/stats"\nmethods = ["GET"]\naccess = "authenticated"\n',
+  ];
+  const { gateway, token } = await narrowed(t, entry(""), upstream.url, routes.join("\n"));
+  const admin = await gateway.login();
+  const ask = async () => {
+    const reset = await gateway.send("POST", "/reset", undefined, admin);
+    const stats = await gateway.send("GET", "/db/main/stats", undefined, token);
+    return [reset, stats].map(({ status, body }) => body.code ?? status);
+  };
+  t.strictSame(await ask(), [200, 200]);
+  const boundaries = [
+    ['via = "query"\nrole = "ReadOnly"', "role_insufficient", 200],
+    ['via = "query"\nmax_rows = 5', "not_narrowable", "not_narrowable"],
+    ['via = "query"\ndatabase = "main"\nrole = "None"', 200, "not_narrowable"],
+    ['via = "mcp"\nrole = "None"', 200, 200],
+  ] as const;
+  const before = readFileSync(gateway.accessFile, "utf8");
+  for (const [keys, ...expected] of boundaries) {
+    await editInForce(gateway, () => `${before}\n[[boundaries]]\n${keys}\n`);
+    t.strictSame(await ask(), expected, keys);
+  }
 });
 
 t.test("an open stream is cut when the entry that opened it expires", async (t) => {

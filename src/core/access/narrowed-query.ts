@@ -74,7 +74,7 @@ export function narrowingOn(
     })
     .sort((one, other) => (one.name < other.name ? -1 : 1));
   if (entry !== undefined) return { entry };
-  const boundary = boundaries.find(isLimiting);
+  const boundary = boundaries.find((one) => one.role === "None" || isLimiting(one));
   return boundary && { boundary: boundaryName(boundary) };
 }
 

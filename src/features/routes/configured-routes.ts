@@ -220,6 +220,15 @@ function requireWhole(
   if (denial !== undefined) requireAllowed(denial);
 }
 
+/** An administrator, whom no boundary keeps from any right. */
+function requireOwnerOfAll({ access }: Gateway, exchange: Exchange, subject: Subject): void {
+  const { snapshot } = access;
+  requireAdministrator(snapshot, subject);
+  const origin = queryOrigin(exchange);
+  const right = "DROP DATABASE";
+  requireAllowed(decideWholeDatabase(snapshot, subject, right, EVERY_DATABASE, origin));
+}
+
 function authorize(
   gateway: Gateway,
   exchange: Exchange,
@@ -231,7 +240,7 @@ function authorize(
   if (access === "public" || subject === undefined) return undefined;
   const { username, tokenDatabase } = subject;
   const { database } = place;
-  if (access === "administrator") requireAdministrator(gateway.access.snapshot, subject);
+  if (access === "administrator") requireOwnerOfAll(gateway, exchange, subject);
   // A token for one database opens only routes that name that database.
   else if (tokenDatabase !== EVERY_DATABASE && tokenDatabase !== database) {
     throw new Refusal("token_database");
