@@ -171,10 +171,7 @@ async function findNamed(loaded: LoadedConfiguration, name: string) {
  * @throws UsageError without the text, which may be a token
  */
 function readTokenId(text: string, configuration: Configuration): readonly string[] {
-  if (wholeToken.test(text)) {
-    throw new UsageError("this is a token; give only its id (jti)");
-  }
-  if (isOpaque(text)) {
+  if (wholeToken.test(text) || isOpaque(text)) {
     const command = `${invocation} token explain -`;
     throw new UsageError(`this is a token; give only its id, which \`${command}\` shows`);
   }

@@ -184,7 +184,7 @@ t.test("token revoke refuses input that would revoke nothing", async (t) => {
   const refused: [flags: string[], code: number, stderr: RegExp][] = [
     [[], 2, /give either a token id/],
     [["x", "--user", "robot"], 2, /give either a token id/],
-    [[token], 2, /this is a token; give only its id/],
+    [[token], 2, /this is a token; give only its id, which `.* token explain -` shows/],
     [[""], 2, /invalid token id; allowed: a UUID such as /],
     [["robot"], 2, /invalid token id; allowed: a UUID such as /],
     [["0b9c3bd1-8f3f-4a57-9a3c-5f3d3a1c7a4"], 2, /invalid token id/],

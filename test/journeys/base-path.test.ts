@@ -184,8 +184,12 @@ t.test("a path of several segments works as one does", async (t) => {
   upstream.take();
   t.equal((await root.request("/internal/gates")).status, 200);
   t.equal(upstream.take().length, 1);
-  for (const path of ["/internal/gate", "/internal/Gate", "/internal/gate/x"]) {
-    t.equal((await root.request(path)).status, 404, path);
+  for (const path of ["/internal/gate", "/internal/Gate", "/internal/gate/x", "/other"]) {
+    t.match(await root.get(path), { status: 404, body: { message: /^Not found$/ } }, path);
+  }
+  const message = "Not found: the gateway's own paths are below /internal/gate";
+  for (const path of ["/login", "/Query", "/api/me"]) {
+    t.match(await root.get(path), { status: 404, body: { code: "not_found", message } }, path);
   }
   t.equal(upstream.take().length, 0);
 });

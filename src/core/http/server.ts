@@ -3,6 +3,7 @@ import type { IncomingMessage, ServerOptions, ServerResponse } from "node:http";
 import type { User } from "../access/snapshot.ts";
 import { http } from "../base/node-http.ts";
 import { Refusal } from "../base/refusal.ts";
+import { isOwnPath } from "../config/routes.ts";
 import { type Configuration, tokenHeaders } from "../config/schema.ts";
 import {
   bearerOnly,
@@ -341,7 +342,10 @@ function findEndpoint(
   const match = router(exchange.path);
   if (match === undefined) {
     if (isBrowserAtHome(gateway, exchange)) return home;
-    throw new Refusal("not_found");
+    const { basePath } = gateway;
+    const isMoved = basePath !== "" && isOwnPath(exchange.path.split("/").slice(1), "");
+    const message = `Not found: the gateway's own paths are below ${basePath}`;
+    throw new Refusal("not_found", isMoved ? { message } : {});
   }
   const { route, parameters } = match;
   const endpoint = methodIn(route.methods, exchange.request.method ?? "");
