@@ -25,6 +25,10 @@ const cases: [tables: string, expected: RegExp][] = [
     /has expired and has no effect/,
   ],
   [
+    `[[groups]]\nname = "crew"\nmembers = ["rita"]\n${entry(`${write}expires = 2026-05-31T00:00:00Z`)}[[acl]]\ngroup = "crew"\ndatabase = "main"\nrole = "ReadOnly"\n`,
+    /has expired and has no effect/,
+  ],
+  [
     entry('role = "ReadOnly"\nmax_changes = 1\nwritable_columns = ["a"]'),
     /`writable_columns`, `max_changes` has no effect/,
   ],

@@ -1,7 +1,7 @@
 /** Lint of valid access files: entries that may not mean what was intended. */
 
 import { type Steps, visitEach } from "../base/cooperative-scheduling.ts";
-import { entriesAt, entriesIn, type UserGrants } from "./entries.ts";
+import { entriesIn } from "./entries.ts";
 import { limitsInWords } from "./entry-view.ts";
 import {
   attributeReference,
@@ -18,8 +18,9 @@ import {
   type RowCondition,
   userOf,
 } from "./grant.ts";
+import { callerFor } from "./groups.ts";
 import type { QuestionSetting } from "./policy.ts";
-import { boundaryName, findOtherSpelling } from "./rights.ts";
+import { boundaryName, decidingEntry, findOtherSpelling } from "./rights.ts";
 import { isExternalUsername, isLocalGroupName, roleAllows } from "./roles.ts";
 import { namesOfPerson, ownGrants, type Snapshot, type User } from "./snapshot.ts";
 
@@ -106,12 +107,13 @@ function* lintUnderPreset({ requireApproval, expires: _, ...limits }: Partial<Gr
   }
 }
 
-function* lintExpiry(grants: UserGrants, grant: Grant, now: number) {
-  const { database, tables, expires } = grant;
+function* lintExpiry(snapshot: Snapshot, grant: Grant, now: number) {
+  const { holder, database, tables, expires } = grant;
   if (expires === undefined || expires > now) return;
   const places = tables ?? [undefined];
-  const isHeld = places.every((table) =>
-    entriesAt(grants, database, table).some((other) => other.expires === undefined),
+  const isHeld = places.every(
+    (table) =>
+      decidingEntry(snapshot, callerFor(holder), database, table, now)?.isExpired === false,
   );
   yield isHeld
     ? "has expired and has no effect, since another entry is in force in its place"
@@ -122,7 +124,7 @@ function* lintGrant(snapshot: Snapshot, grant: Grant, { now, hasPreset }: Questi
   const grants = ownGrants(snapshot, grant.holder);
   const { holder, database, tables = [], columns, rowFilter = [] } = grant;
   if (isUnknownGroup(snapshot, holder)) yield "there is no such group, so it never applies";
-  yield* lintExpiry(grants, grant, now);
+  yield* lintExpiry(snapshot, grant, now);
   yield* lintKeys(grant);
   if (hasPreset) yield* lintUnderPreset(grant);
   yield* lintApproval(snapshot, grant, holder);
