@@ -2,7 +2,7 @@ import { runCooperatively } from "../../core/base/cooperative-scheduling.ts";
 import type { Refusal } from "../../core/base/refusal.ts";
 import { parseUnrounded } from "../../core/json/exact.ts";
 import { quoteName } from "../../core/json/fault.ts";
-import type { PermissionClass } from "../../core/query/permissions.ts";
+import { isPermissionClass, type PermissionClass } from "../../core/query/permissions.ts";
 import { badRequest, brokenAnswer, Lines, readMembers, requireObject } from "./body.ts";
 import {
   BodyReader,
@@ -263,11 +263,17 @@ const writing = `refresh routing timeout version version_type if_seq_no if_prima
 const byQuery = `conflicts max_docs refresh requests_per_second scroll scroll_size search_timeout
   search_type size slices sort stats terminate_after timeout version wait_for_active_shards
   preference routing request_cache from wait_for_completion ${lucene} ${returned} ${wildcards}`;
+const scrolling = "scroll rest_total_hits_as_int";
+const opening = `keep_alive preference routing allow_partial_pit_creation ${wildcards}`;
 const cat = "format h help s v bytes time health pri ts";
 const health = `local wait_for_active_shards wait_for_events wait_for_no_initializing_shards
   wait_for_no_relocating_shards wait_for_nodes wait_for_status ${waits}`;
 const statistics = `completion_fields fielddata_fields fields groups level
   include_segment_file_sizes include_unloaded_segments forbid_closed_indices`;
+
+const listing = `${cat} ${wildcards} ${waits} include_unloaded_segments local`;
+const aliases = `${wildcards} local`;
+const inserting = "INSERT; CREATE for a new index";
 
 /** Of the body, and its names. */
 type Options = Pick<PresetEndpoint, "names" | "body" | "types">;
@@ -281,6 +287,9 @@ const lineTypes = [
 ];
 
 const json: Options = { body: "json" };
+const optionalJson: Options = { body: "optional json" };
+const lined: Options = { body: "ndjson", types: lineTypes };
+const scrollBody: Options = { ...json, names: "scroll_id" };
 const stream: Options = { body: "stream" };
 const filtered: Options = { names: "lists only what the caller may read" };
 const searchBody: Options = {
@@ -339,19 +348,31 @@ function openPath(request: PresetRequest, path: string): { path: string } | unde
 
 type ReadUses = (request: PresetRequest) => Uses;
 
-/** Endpoints on a list of indexes, and on all if the path may do without one. */
+/**
+ * Endpoints on a list of indexes, and on all if the path may do without one.
+ *
+ * @param table with a row for each: the right, methods, paths and parameters
+ */
 function onIndexes(
-  routes: string,
-  permission: PermissionClass,
-  parameters = "",
+  table: string,
   usesOf: ReadUses = () => new Uses(),
   options: Options = {},
 ): PresetEndpoint[] {
-  const plan: Planner = async (request, path) => ({
-    ...openPath(request, path),
-    accesses: await accessesOf(request, usesOfPath(request, [permission]), usesOf(request)),
-  });
-  return at(routes, permission, `${wildcards} ${parameters}`, plan, options);
+  return table
+    .trim()
+    .split(/\n\s*(?=[A-Z])/)
+    .flatMap((row) => {
+      const [right = "", ...rest] = words(row);
+      if (!isPermissionClass(right)) throw new Error(`no right: ${row}`);
+      const plan: Planner = async (request, path) => ({
+        ...openPath(request, path),
+        accesses: await accessesOf(request, usesOfPath(request, [right]), usesOf(request)),
+      });
+      const { routes = [], parameters = [] } = Object.groupBy(rest, (one) =>
+        /^[/A-Z]/.test(one) ? "routes" : "parameters",
+      );
+      return at(routes.join(" "), right, `${wildcards} ${parameters.join(" ")}`, plan, options);
+    });
 }
 
 /** How an endpoint uses the index of its path, and which others its body names. */
@@ -631,39 +652,47 @@ const endpoints: PresetEndpoint[] = [
   // `level` would list all indexes.
   at("GET /_cluster/health", "any user", health, forEveryUser),
   at("GET /_cat/health", "any user", cat, forEveryUser),
-  onIndexes("GET /_cluster/health/:index", "SELECT", `${health} level`),
-  at(
-    "GET /_cat/indices /_cat/indices/:index",
-    "SELECT",
-    `${cat} ${wildcards} ${waits} include_unloaded_segments local`,
-    planCatIndices,
-    filtered,
-  ),
-  onIndexes("GET /_cat/count /_cat/count/:index", "SELECT", cat),
+  at("GET /_cat/indices /_cat/indices/:index", "SELECT", listing, planCatIndices, filtered),
   at("GET /_resolve/index/:index", "any user", "", planResolve, filtered),
+  at("GET /_alias /_aliases /_alias/:name", "any user", aliases, planAliases, filtered),
+  at("GET POST /_analyze", "any user", "", planAnalysis, json),
+  onIndexes(`
+    SELECT GET /_cluster/health/:index ${health} level
+    SELECT GET /_cat/count /_cat/count/:index ${cat}
+    SELECT GET /:index flat_settings include_defaults local ${waits}
+    SELECT GET /_mapping /_mapping/field/:field /:index/_mapping /:index/_mapping/field/:field
+      local include_defaults ${waits}
+    SELECT GET /_settings /:index/_settings /:index/_settings/:setting
+      flat_settings include_defaults local ${waits}
+    SELECT GET /_stats /:index/_stats /:index/_stats/:metric ${statistics}
+    SELECT GET /:index/_alias /:index/_alias/:name local
+    SELECT GET /_data_stream/:index
+    INSERT POST GET /_refresh /:index/_refresh
+    CREATE POST /_flush /:index/_flush force wait_if_ongoing
+    CREATE POST /_forcemerge /:index/_forcemerge
+      flush max_num_segments only_expunge_deletes wait_for_completion
+    CREATE POST /:index/_open /:index/_close
+      wait_for_active_shards wait_for_completion ${waits}
+    DROP DELETE /:index ${waits}
+    DROP DELETE /_data_stream/:index
+  `),
 
   at("GET POST /_search /:index/_search", "SELECT", searching, planSearch, searchBody),
   onIndexes(
-    "GET POST /_count /:index/_count",
-    "SELECT",
-    `min_score preference routing terminate_after ignore_throttled ${lucene}`,
+    `
+    SELECT GET POST /_count /:index/_count
+      min_score preference routing terminate_after ignore_throttled ${lucene}
+    SELECT GET POST /_validate/query /:index/_validate/query explain rewrite all_shards ${lucene}
+  `,
     bodyOf("only_query"),
     searchBody,
   ),
   onIndexes(
-    "GET POST /_validate/query /:index/_validate/query",
-    "SELECT",
-    `explain rewrite all_shards ${lucene}`,
-    bodyOf("only_query"),
-    searchBody,
-  ),
-  onIndexes(
-    "GET POST /_field_caps /:index/_field_caps",
-    "SELECT",
-    "fields include_unmapped filters types",
+    "SELECT GET POST /_field_caps /:index/_field_caps fields include_unmapped filters types",
     bodyOf("field_caps"),
     searchBody,
   ),
+  onIndexes("SELECT GET POST /:index/_analyze", bodyOf("analysis"), json),
   onIndex(
     "GET POST /:index/_explain/:id",
     "SELECT",
@@ -672,44 +701,22 @@ const endpoints: PresetEndpoint[] = [
     searchBody,
   ),
   at("GET POST /_msearch /:index/_msearch", "SELECT", searchingSeveral, planSearches, {
-    body: "ndjson",
-    types: lineTypes,
+    ...lined,
     names: "index of each header; bodies as _search",
   }),
-  at("POST GET /_search/scroll", "the search's", "scroll rest_total_hits_as_int", planScroll, {
-    body: "json",
-    names: "scroll_id",
-  }),
-  at(
-    "POST GET /_search/scroll/:scroll",
-    "the search's",
-    "scroll rest_total_hits_as_int",
-    planScroll,
-  ),
+  at("POST GET /_search/scroll", "the search's", scrolling, planScroll, scrollBody),
+  at("POST GET /_search/scroll/:scroll", "the search's", scrolling, planScroll),
   at("DELETE /_search/scroll/:scroll", "any user", "", planEnd("scroll", "scroll_id")),
-  at("DELETE /_search/scroll", "any user", "", planEnd("scroll", "scroll_id"), {
-    body: "json",
-    names: "scroll_id",
-  }),
-  at(
-    "POST /:index/_search/point_in_time",
-    "SELECT",
-    `keep_alive preference routing allow_partial_pit_creation ${wildcards}`,
-    openPointInTime("pit_id"),
-  ),
-  at(
-    "POST /:index/_pit",
-    "SELECT",
-    `keep_alive preference routing ${wildcards}`,
-    openPointInTime("id"),
-  ),
+  at("DELETE /_search/scroll", "any user", "", planEnd("scroll", "scroll_id"), scrollBody),
+  at("POST /:index/_search/point_in_time", "SELECT", opening, openPointInTime("pit_id")),
+  at("POST /:index/_pit", "SELECT", opening, openPointInTime("id")),
   at("DELETE /_search/point_in_time", "any user", "", planEnd("pit", "pit_id"), {
-    body: "json",
+    ...json,
     names: "pit_id",
   }),
-  at("DELETE /_pit", "any user", "", planEnd("pit", "id", false), { body: "json", names: "id" }),
+  at("DELETE /_pit", "any user", "", planEnd("pit", "id", false), { ...json, names: "id" }),
   at("GET POST /_mget /:index/_mget", "SELECT", reading, planDocuments("documents_read"), {
-    body: "json",
+    ...json,
     names: "docs._index",
   }),
   at(
@@ -717,18 +724,17 @@ const endpoints: PresetEndpoint[] = [
     "SELECT",
     `ids ${vectors}`,
     planDocuments("vectors_read"),
-    { body: "optional json", names: "docs._index" },
+    { ...optionalJson, names: "docs._index" },
   ),
   onIndex(
     "GET POST /:index/_termvectors /:index/_termvectors/:id",
     "SELECT",
     vectors,
     ({ json }) => ({ ...select, uses: usesOfBody("vectors", json) }),
-    { body: "optional json" },
+    optionalJson,
   ),
 
-  onIndex("GET /:index/_doc/:id", "SELECT", reading, select),
-  onIndex("GET /:index/_source/:id", "SELECT", reading, select),
+  onIndex("GET /:index/_doc/:id /:index/_source/:id", "SELECT", reading, select),
   onIndex(
     "PUT POST /:index/_doc/:id",
     "INSERT UPDATE, or INSERT with op_type=create; CREATE for a new index",
@@ -737,16 +743,10 @@ const endpoints: PresetEndpoint[] = [
       query.get("op_type") === "create" ? stored("INSERT") : stored("INSERT", "UPDATE"),
     stream,
   ),
-  onIndex(
-    "POST /:index/_doc",
-    "INSERT; CREATE for a new index",
-    `${writing} op_type pipeline`,
-    stored("INSERT"),
-    stream,
-  ),
+  onIndex("POST /:index/_doc", inserting, `${writing} op_type pipeline`, stored("INSERT"), stream),
   onIndex(
     "PUT POST /:index/_create/:id",
-    "INSERT; CREATE for a new index",
+    inserting,
     `${writing} pipeline`,
     stored("INSERT"),
     stream,
@@ -757,99 +757,48 @@ const endpoints: PresetEndpoint[] = [
     "UPDATE; INSERT with an upsert; SELECT with _source; CREATE for a new index",
     `${writing} ${returned} retry_on_conflict`,
     useOfUpdate,
-    { body: "json", names: "scripts: CREATE, DELETE" },
+    { ...json, names: "scripts: CREATE, DELETE" },
   ),
   at("POST PUT /_bulk /:index/_bulk", "by action", `${writing} ${returned} pipeline`, planBulk, {
-    body: "ndjson",
-    types: lineTypes,
+    ...lined,
     names: "_index of each action",
   }),
-  onIndexes("POST /:index/_delete_by_query", "DELETE", byQuery, bodyOf("by_query"), {
+  onIndexes(`DELETE POST /:index/_delete_by_query ${byQuery}`, bodyOf("by_query"), {
     ...searchBody,
-    body: "json",
+    ...json,
   }),
-  onIndexes(
-    "POST /:index/_update_by_query",
-    "UPDATE",
-    `${byQuery} pipeline`,
-    usesOfUpdates,
-    searchBody,
-  ),
-  onIndexes("POST GET /_refresh /:index/_refresh", "INSERT"),
-  onIndexes("POST /_flush /:index/_flush", "CREATE", "force wait_if_ongoing"),
-  onIndexes(
-    "POST /_forcemerge /:index/_forcemerge",
-    "CREATE",
-    "flush max_num_segments only_expunge_deletes wait_for_completion",
-  ),
+  onIndexes(`UPDATE POST /:index/_update_by_query pipeline ${byQuery}`, usesOfUpdates, searchBody),
 
   onIndex(
     "PUT /:index",
     "CREATE",
     `${waits} wait_for_active_shards`,
     ({ json }) => ({ ...create, uses: readNewIndex(json) }),
-    { body: "optional json", names: "aliases, their filters" },
-  ),
-  onIndexes("GET /:index", "SELECT", `flat_settings include_defaults local ${waits}`),
-  onIndexes("DELETE /:index", "DROP", waits),
-  onIndexes(
-    "GET /_mapping /_mapping/field/:field /:index/_mapping /:index/_mapping/field/:field",
-    "SELECT",
-    `${waits} local include_defaults`,
+    { ...optionalJson, names: "aliases, their filters" },
   ),
   onIndexes(
-    "PUT POST /:index/_mapping",
-    "CREATE",
-    `${waits} write_index_only`,
+    `CREATE PUT POST /:index/_mapping write_index_only ${waits}`,
     ({ json }) => readMappings(json ?? null),
-    { body: "json", names: "percolator: SELECT on all" },
+    { ...json, names: "percolator: SELECT on all" },
   ),
   onIndexes(
-    "GET /_settings /:index/_settings /:index/_settings/:setting",
-    "SELECT",
-    `flat_settings include_defaults local ${waits}`,
-  ),
-  onIndexes(
-    "PUT /:index/_settings",
-    "CREATE",
-    `${waits} flat_settings preserve_existing`,
+    `CREATE PUT /:index/_settings flat_settings preserve_existing ${waits}`,
     ({ json }) => readSettings(json ?? null),
-    { body: "json", names: "pipelines: CREATE on all" },
+    { ...json, names: "pipelines: CREATE on all" },
   ),
   onIndexes(
-    "POST /:index/_open /:index/_close",
-    "CREATE",
-    `${waits} wait_for_active_shards wait_for_completion`,
-  ),
-  onIndexes("GET /_stats /:index/_stats /:index/_stats/:metric", "SELECT", statistics),
-  onIndexes("GET POST /:index/_analyze", "SELECT", "", bodyOf("analysis"), json),
-  at("GET POST /_analyze", "any user", "", planAnalysis, json),
-  at(
-    "GET /_alias /_aliases /_alias/:name",
-    "any user",
-    `${wildcards} local`,
-    planAliases,
-    filtered,
-  ),
-  onIndexes("GET /:index/_alias /:index/_alias/:name", "SELECT", "local"),
-  onIndexes(
-    "PUT POST /:index/_alias/:name /:index/_aliases/:name",
-    "CREATE",
-    waits,
+    `CREATE PUT POST /:index/_alias/:name /:index/_aliases/:name ${waits}`,
     ({ json, path }) => readAlias(json, path.name ?? ""),
-    { body: "optional json", names: "the alias, its filter" },
+    { ...optionalJson, names: "the alias, its filter" },
   ),
-  onIndexes("DELETE /:index/_alias/:name /:index/_aliases/:name", "CREATE", waits, usesOfAliases, {
+  onIndexes(`CREATE DELETE /:index/_alias/:name /:index/_aliases/:name ${waits}`, usesOfAliases, {
     names: "the alias",
   }),
   at("POST /_aliases", "CREATE, DROP with remove_index", waits, planAliasActions, {
-    body: "json",
+    ...json,
     names: "indexes and aliases of each action",
   }),
   onIndex("PUT /_data_stream/:index", "CREATE", "", create),
-  onIndexes("GET /_data_stream/:index", "SELECT"),
-  onIndexes("DELETE /_data_stream/:index", "DROP"),
-
   clusterPaths.flatMap((path) => [
     ...at(`GET ${path} ${path}/:id`, "CREATE on all", `${waits} local flat_settings`, planCluster),
     ...at(`PUT ${path}/:id`, "CREATE on all", `create cause order ${waits}`, planCluster, json),
