@@ -15,7 +15,7 @@ import { AccessFileError, readAccessFile } from "../core/access/parse.ts";
 import { type Change, latestIssue, userLosingTokens } from "../core/access/record-change.ts";
 import type { Snapshot } from "../core/access/snapshot.ts";
 import { changeAccessFile } from "../core/access/write.ts";
-import { nameOfUser, permissionProblem } from "../core/base/files/guarded.ts";
+import { isThere, nameOfUser, permissionProblem } from "../core/base/files/guarded.ts";
 import { invocation } from "../core/base/product.ts";
 import { Refusal, type RefusalCode, refusals } from "../core/base/refusal.ts";
 import { didYouMean } from "../core/base/suggestion.ts";
@@ -154,6 +154,8 @@ export function changeAccess(
     const store = await openAccessOperator(loaded);
     if (store !== undefined) return (await store.access.change(noted, options)).snapshot;
     if (settings.url !== undefined) throw new Refusal("access_file_read_only");
+    // Its error says what creates the file.
+    if (!isThere(file)) await readAccess(loaded);
     const { snapshot, changes } = await changeAccessFile(file, noted, options);
     if (changes.length === 0) return snapshot;
     await noteChanges(loaded, describeChanges(changes), snapshot.version);

@@ -305,12 +305,15 @@ t.test("config check names users who lose a database to a name in another case",
   );
 });
 
-t.test("config check refuses keys without an access file", async (t) => {
+t.test("without an access file, commands say what creates it", async (t) => {
   const gatehouse = installNothing(t);
-  const first = await gatehouse.run("user list");
-  t.match(first, { code: 1, stderr: /does not exist; the first `\S+ serve` or `.*` creates it/ });
+  const stderr = /does not exist; the first `\S+ serve` or `.*` creates it/;
+  const changes = ["access grant rita main ReadOnly", "group set crew", "user remove rita"];
+  for (const command of ["user list", "user add rita --no-password", ...changes]) {
+    t.match(await gatehouse.run(command), { code: 1, stderr }, command);
+  }
   t.equal((await gatehouse.run("key rotate")).code, 0);
-  for (const command of ["config check", "user list"]) {
+  for (const command of ["config check", "user list", ...changes]) {
     const { code, stderr } = await gatehouse.run(command);
     t.equal(code, 1);
     t.match(stderr, /access_control\.toml: is missing: restore it, or make a new one with /);
