@@ -1,5 +1,15 @@
+import { deepStrictEqual } from "node:assert";
+import { serialize } from "node:v8";
+import fc from "fast-check";
 import t from "tap";
+import { runAtOnce } from "../../src/core/base/cooperative-scheduling.ts";
+import { ExactNumber } from "../../src/core/json/exact.ts";
+import { splice } from "../../src/core/query/additions.ts";
 import { createGrammar, type Grammar } from "../../src/core/query/grammar.ts";
+import { parseQuery, parseQueryInSlices, parseQueryInSteps } from "../../src/core/query/parse.ts";
+import type { Access } from "../../src/core/query/query.ts";
+import { QueryRefused } from "../../src/core/query/refusal.ts";
+import { choicesOf, query, seeds, write } from "./arbitrary.ts";
 import {
   gist,
   insertOf,
@@ -602,3 +612,252 @@ t.test(
     t.equal(verdict(where({ ...equal, cmp: "LIKE", escape: long })), "invalid_value");
   },
 );
+
+const stepTarget = '"database":"main","table":"users"';
+const many = (count: number, make: (index: number) => string) =>
+  Array.from({ length: count }, (_, index) => make(index)).join(",");
+const row = (index: number) => `{"id":${index},"name":"n","tags":["a",{"b":[1,2]}]}`;
+const comparison = (index: number) => `{"column":"c${index}","cmp":"=","value":[1,2,3]}`;
+
+const longBodies = {
+  rows: `{"Insert":{${stepTarget},"values":[${many(3000, row)}]}}`,
+  "one wide row": `{"Insert":{${stepTarget},"values":[{${many(4000, (index) => `"column${index}":"${index}"`)}}]}}`,
+  "a set": `{"Update":{"set":{${many(9000, (index) => `"c${index}":0`)}},"where":null,${stepTarget}}}`,
+  "a cell": insertOf(`[${many(20_000, String)}]`),
+  "a deep cell": insertOf(`[${many(1000, () => "[".repeat(50) + "]".repeat(50))}]`),
+  conditions: `{"Delete":{${stepTarget},"where":{"or":[${many(3000, comparison)}]}}}`,
+  "a list": `{"Delete":{${stepTarget},"where":{"not":{"column":"a","cmp":"IN","value":[${many(20_000, String)}]}}}}`,
+  "a pair": `{"Delete":{${stepTarget},"where":{"value":[[${many(20_000, String)}],2],"column":"a","cmp":"BETWEEN"}}}`,
+  columns: `{"Select":{"columns":[${many(9000, (index) => `"users.c${index}"`)}],"database":"main","from":"users"}}`,
+  definitions: `{"CreateTable":{${stepTarget},"columns":[${many(3000, (index) => `{"name":"c${index}","type":"int"}`)}]}}`,
+  "a Batch": `{"Batch":[${many(900, (index) => insertOf(`"${index}"`))}]}`,
+  "an extra field": `{"DropTable":{"trace":{"a":[${many(3000, row)}]},${stepTarget}}}`,
+};
+
+/** The steps that a parseQuery takes, and what it gives. */
+function countedSteps(body: string) {
+  const steps = parseQueryInSteps(Buffer.from(body), widened, 1024);
+  for (let count = 0; ; count++) {
+    const step = steps.next();
+    if (step.done === true) return { count, query: step.value };
+  }
+}
+
+t.test("a long body is parsed in steps of bounded length, with the same result", async (t) => {
+  for (const [name, body] of Object.entries(longBodies)) {
+    const { count, query } = countedSteps(body);
+    // Comparing such values member by member takes a minute.
+    const whole = serialize(parseQuery(Buffer.from(body), widened));
+    t.ok(serialize(query).equals(whole), name);
+    t.ok(count > body.length / 1024 / 4, `${name}: ${count} steps for ${body.length} bytes`);
+  }
+});
+
+t.test("what parsing a long body takes is charged, and bounded", async (t) => {
+  for (const [name, text] of Object.entries(longBodies)) {
+    const body = Buffer.from(text);
+    let held = 0;
+    const hold = (bytes: number) => {
+      held += bytes;
+    };
+    runAtOnce(parseQueryInSteps(body, widened, 1024, hold));
+    t.ok(held <= 8 * body.length, `${name}: ${held} bytes for ${body.length}`);
+    if (/^(?:rows|a cell|a list|a pair)$/.test(name)) t.equal(held, 0, `${name} makes no tokens`);
+    if (name === "conditions") t.ok(held > 0, "conditions do");
+  }
+  const refuse = () => {
+    throw new Error("too much");
+  };
+  const steps = parseQueryInSteps(Buffer.from(longBodies.conditions), plain, 1024, refuse);
+  t.throws(() => runAtOnce(steps), { message: "too much" });
+});
+
+function refusalBy(read: () => unknown): string {
+  try {
+    read();
+    return "accepted";
+  } catch (error) {
+    if (error instanceof QueryRefused) return `${error.code}: ${error.message}`;
+    throw error;
+  }
+}
+
+t.test("an error in a long body is the same in steps", async (t) => {
+  const tails = ['"x":1}', ",,", "}}}}}", ']}}{"a":1}', "]]]]", '"\\ud800"', ""];
+  for (const [name, body] of Object.entries(longBodies)) {
+    for (const [index, tail] of tails.entries()) {
+      const broken = Buffer.from(body.slice(0, body.length - 4 - index) + tail);
+      const expected = refusalBy(() => parseQuery(broken, plain));
+      t.equal(
+        refusalBy(() => runAtOnce(parseQueryInSteps(broken, plain, 512))),
+        expected,
+        name,
+      );
+      t.not(expected, "accepted", name);
+    }
+  }
+});
+
+t.test("a BETWEEN that is read in steps still needs two values", async (t) => {
+  const list = `[[${many(5000, String)}],2,3]`;
+  const body = `{"Delete":{${stepTarget},"where":{"column":"a","cmp":"BETWEEN","value":${list}}}}`;
+  t.match(
+    refusalBy(() => runAtOnce(parseQueryInSteps(Buffer.from(body), plain, 64))),
+    /^invalid_value/,
+  );
+});
+
+t.test("only an empty set is refused, also in steps", async (t) => {
+  const update = (set: string) =>
+    Buffer.from(`{"Update":{${stepTarget},"where":null,"set":${set}}}`);
+  t.match(
+    refusalBy(() => runAtOnce(parseQueryInSteps(update("{}"), plain, 1))),
+    /^invalid_value/,
+  );
+  t.equal(
+    refusalBy(() => runAtOnce(parseQueryInSteps(update('{"a":[1,2]}'), plain, 1))),
+    "accepted",
+  );
+});
+
+const longRows = many(300_000, (index) => `{"c":"${index}"}`);
+
+t.test("other work runs between the slices of a long scan", async (t) => {
+  let turns = 0;
+  let isDone = false;
+  const turn = () => {
+    turns++;
+    if (!isDone) setImmediate(turn);
+  };
+  setImmediate(turn);
+  const body = Buffer.from(`{"Insert":{${stepTarget},"values":[${longRows}]}}`);
+  // Several, which share the time of a turn: a fast machine may read one of them within it.
+  const queries = await Promise.all(
+    Array.from({ length: 8 }, () => parseQueryInSlices(body, plain)),
+  );
+  isDone = true;
+  for (const query of queries) t.equal(query?.accesses.length, 1);
+  t.ok(turns > 1, `${turns} turns`);
+  const broken = Buffer.from(`{"c":[${longRows}]}`);
+  await t.rejects(parseQueryInSlices(broken, plain), { code: "unknown_operation" });
+});
+
+t.test("a long parseQuery stops when its result is no longer wanted", async (t) => {
+  const body = Buffer.from(`{"Insert":{${stepTarget},"values":[${longRows}]}}`);
+  let asked = 0;
+  t.equal(await parseQueryInSlices(body, plain, () => ++asked < 3), undefined);
+  t.equal(asked, 3);
+});
+
+t.test("many long scans block the event loop little longer than one", async (t) => {
+  const body = Buffer.from(`{"Insert":{${stepTarget},"values":[${longRows}]}}`);
+  const turns: number[] = [];
+  // What this thread itself takes: what else the machine does counts for nothing.
+  const spent = () => process.threadCpuUsage().user / 1000;
+  let before = spent();
+  let isDone = false;
+  const turn = () => {
+    const now = spent();
+    turns.push(now - before);
+    before = now;
+    if (!isDone) setImmediate(turn);
+  };
+  setImmediate(turn);
+  await Promise.all(Array.from({ length: 16 }, () => parseQueryInSlices(body, plain)));
+  isDone = true;
+  const usual = turns.sort((one, other) => one - other)[turns.length >> 1] ?? 0;
+  t.ok(usual < 64, `${Math.round(usual)} ms at a time`);
+});
+
+const filters = [
+  '{"column":"tenant","cmp":"=","value":"acme \\u00e9"}',
+  '{"column":"id","cmp":"IN","value":[9007199254740993,1]}',
+];
+const takesWhere = new Set(["Select", "Update", "Delete"]);
+
+function accessesOf(body: Buffer): readonly Access[] {
+  return parseQuery(body, plain).accesses;
+}
+
+function filtered(body: Buffer, conditions: readonly string[]): Buffer {
+  const additions = accessesOf(body)
+    .filter(({ node }) => takesWhere.has(node.operation))
+    .map(({ node }) => ({ node, conditions }));
+  return splice(body, additions);
+}
+
+/** The expected body with these conditions added. */
+function expected(value: unknown, conditions: readonly object[]): unknown {
+  if (typeof value !== "object" || value === null) return value;
+  return Object.fromEntries(
+    Object.entries(value).map(([key, inner]) => {
+      if (key === "Batch") return [key, inner.map((one: unknown) => expected(one, conditions))];
+      if (key === "Preview") return [key, expected(inner, conditions)];
+      if (!takesWhere.has(key)) return [key, inner];
+      const terms = inner.where == null ? conditions : [...conditions, inner.where];
+      const [first, ...others] = terms;
+      return [key, { ...inner, where: others.length === 0 ? first : { and: terms } }];
+    }),
+  );
+}
+
+const previewOrQuery = fc.oneof(
+  { weight: 3, arbitrary: query },
+  {
+    weight: 1,
+    arbitrary: query
+      .filter((body) => ["Insert", "Update", "Delete"].includes(Object.keys(body)[0] ?? ""))
+      .map((body) => ({ Preview: body })),
+  },
+);
+
+t.test("only conditions are added, to every where in any spelling", async () => {
+  fc.assert(
+    fc.property(previewOrQuery, seeds, fc.integer({ min: 1, max: 2 }), (value, seed, count) => {
+      const body = Buffer.from(write(value, choicesOf(seed)));
+      const conditions = filters.slice(0, count);
+      const result = filtered(body, conditions);
+      parseQuery(result, plain);
+      const parsed: unknown = JSON.parse(result.toString());
+      const wanted = expected(
+        JSON.parse(body.toString()),
+        conditions.map((text) => JSON.parse(text)),
+      );
+      deepStrictEqual(parsed, wanted);
+    }),
+    { numRuns: 2000 },
+  );
+});
+
+t.test("the client's bytes stay unchanged", async (t) => {
+  const body =
+    '{ "Batch" : [{"Select":{"wh\\u0065re" : null ,"database":"m","from":"a","columns":["*"]}},\n{"Update":{"database":"m","table":"a","set":{"n":1.50e1},"where":{"column":"id","cmp":"=","value":12345678901234567890}}},{"Delete":{"database":"m","table":"a","where":null}}]}';
+  t.equal(
+    filtered(Buffer.from(body), ["F"]).toString(),
+    '{ "Batch" : [{"Select":{"wh\\u0065re" : F ,"database":"m","from":"a","columns":["*"]}},\n{"Update":{"database":"m","table":"a","set":{"n":1.50e1},"where":{"and":[F,{"column":"id","cmp":"=","value":12345678901234567890}]}}},{"Delete":{"database":"m","table":"a","where":F}}]}',
+  );
+  const bare = '{"Select":{ "database":"m","from":"a","columns":["*"]}}';
+  t.equal(
+    filtered(Buffer.from(bare), ["F", "G"]).toString(),
+    '{"Select":{"where":{"and":[F,G]}, "database":"m","from":"a","columns":["*"]}}',
+  );
+});
+
+t.test("a Preview has the node and the fields of the change in it", async (t) => {
+  const text =
+    '{"Preview":{"Insert":{"database":"m","table":"a","values":[{"n":18446744073709551617,"f":1.0,"i":7}]}}}';
+  const query = parseQuery(Buffer.from(text), plain);
+  const node = query.accesses[0]?.node;
+  t.equal(node?.operation, "Insert");
+  t.equal(text.slice(node?.range.start, node?.range.end), text.slice(21, -2));
+  t.equal(node?.where, undefined);
+  t.strictSame(query.operations.at(0)?.fields, {
+    database: "m",
+    table: "a",
+    values: [{ n: 18446744073709551617n, f: new ExactNumber("1.0"), i: 7 }],
+  });
+  const truncate = Buffer.from('{"Truncate":{"database":"m","table":"a","trace":1}}');
+  const configured = parseQuery(truncate, widened);
+  t.equal(configured.operations.at(0), undefined);
+  t.equal(configured.accesses[0]?.node.hasExtraFields, true);
+});
