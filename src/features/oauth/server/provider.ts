@@ -327,7 +327,12 @@ function configure(
       requireResource(options, ctx);
       return true;
     },
-    revokeGrantPolicy: () => true,
+    async revokeGrantPolicy({ oidc }) {
+      // For the audit, since the code of a replay is gone with its grant.
+      const code = await oidc.provider.AuthorizationCode.find(String(oidc.params?.code));
+      if (code !== undefined) oidc.entity("AuthorizationCode", code);
+      return true;
+    },
     interactions: {
       policy,
       url: (_, { uid }) => `${options.issuer}${endpoints.interaction}/${uid}`,

@@ -226,8 +226,8 @@ function createRevocation(
 }
 
 function eventFields({ oidc }: KoaContextWithOIDC) {
-  const { AccessToken: token, Grant: grant } = oidc.entities;
-  const accountId = grant?.accountId;
+  const { AccessToken: token, Grant: grant, AuthorizationCode: code } = oidc.entities;
+  const { accountId } = grant ?? code ?? {};
   return {
     client: oidc.client?.clientId,
     user: accountId === undefined ? undefined : parseAccountId(accountId).username,
