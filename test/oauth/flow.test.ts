@@ -409,6 +409,8 @@ t.test("a code that is used again revokes its tokens", async (t) => {
   const refreshed = await refresh(setting, tokens.clientId, tokens.refreshToken);
   t.equal(refreshed.body.error, "invalid_grant");
   t.match(replayIn(setting), { user: "alice", client: tokens.clientId });
+  const without = setting.events.filter(({ fields }) => fields.address !== "127.0.0.1");
+  t.strictSame(without, [], "each event has the address of its request");
 });
 
 t.test("of several simultaneous exchanges of a code, at most one succeeds", async (t) => {

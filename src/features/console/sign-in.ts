@@ -143,7 +143,7 @@ function showFailure(c: ConsoleRequest, error: unknown): Response {
   if (!(error instanceof Refusal) || error.code === "not_found") throw error;
   const { gateway, listener } = c.var;
   const { address } = listener.originOf(c.env.incoming);
-  gateway.audit.event("console_login", describeFailure(error, address), "warn");
+  gateway.audit.event("console_login", { ...describeFailure(error), address }, "warn");
   return showSignIn(c, "", "/", error);
 }
 

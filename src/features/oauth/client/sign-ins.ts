@@ -123,9 +123,9 @@ const PROVIDER_MESSAGE =
 const CLOCK_AHEAD_SECONDS = 60;
 
 /** The audit fields of a sign-in that failed. */
-export function describeFailure({ code: outcome, detail, token = {} }: Refusal, address: string) {
+export function describeFailure({ code: outcome, detail, token = {} }: Refusal) {
   const { user, issuer, cause } = token;
-  return { user, issuer, address, outcome, detail, cause };
+  return { user, issuer, outcome, detail, cause };
 }
 
 /** True if the provider says that the user authenticated within the last `seconds`. */

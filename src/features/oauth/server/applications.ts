@@ -114,8 +114,7 @@ async function submit(visitor: Visitor): Promise<void> {
     for (const { clientId, grantId } of await listConnections(store, username)) {
       if (clientId === client) await store.endGrant(grantId);
     }
-    const { address } = options.originOf(request);
-    options.onEvent("oauth_revocation", { user: username, client, token: "all", address });
+    options.onEvent("oauth_revocation", { user: username, client, token: "all" });
   } else if (action === "logout") await session.destroy();
   return redirectToPage(visitor);
 }

@@ -160,7 +160,7 @@ export async function checkLogin(
   const origin = options.originOf(request);
   // An unknown name is not logged, because it may be a password in the wrong field.
   const known = options.snapshot().users.has(username) ? username : undefined;
-  const event = { user: known, client, address: origin.address };
+  const event = { user: known, client };
   try {
     const user = await checkPassword(options.login, username, form.get("password") ?? "", origin);
     // A revocation covers everything issued up to a second. A login in that second waits for the

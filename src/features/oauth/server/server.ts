@@ -154,7 +154,7 @@ function createRegistration(options: AuthorizationServerOptions): Endpoint {
         if (error instanceof OAuthProblem) {
           const { code: outcome, message: reason } = error;
           log.info({ address: origin.address, reason }, "a registration was refused");
-          onEvent("oauth_registration", { address: origin.address, outcome, reason });
+          onEvent("oauth_registration", { outcome, reason });
         }
         throw error;
       });
@@ -170,7 +170,6 @@ function createRegistration(options: AuthorizationServerOptions): Endpoint {
       client: record.client_id,
       client_name: record.client_name,
       redirect_uris: record.redirect_uris,
-      address: origin.address,
     });
     sendJson(response, 201, record);
   };
@@ -286,11 +285,15 @@ export type AuthorizationServer = Awaited<ReturnType<typeof openAuthorizationSer
  *
  * @throws KeyFileError, UnsafeFileError or the store's error if the state cannot be used
  */
-export async function openAuthorizationServer(options: AuthorizationServerOptions) {
-  const { issuer, log, state, countRequests, originOf, onEvent } = options;
+export async function openAuthorizationServer(given: AuthorizationServerOptions) {
+  const { issuer, log, state, countRequests, originOf } = given;
   const { store } = state;
   const keys = await openSigningKeys(state.keys);
   const requestOrigin = new AsyncLocalStorage<LoginOrigin>();
+  const onEvent: typeof given.onEvent = (name, fields) => {
+    given.onEvent(name, { ...fields, address: requestOrigin.getStore()?.address });
+  };
+  const options = { ...given, onEvent };
   // Each fetch of a client document loads a foreign server.
   const documentLimit = addressLimit(countRequests, "documents", 30, 60);
   const provider = createProvider(options, keys, {
@@ -299,9 +302,8 @@ export async function openAuthorizationServer(options: AuthorizationServerOption
       return origin !== undefined && (await documentLimit(origin)) === 0;
     },
     onRefused(document, reason) {
-      const { address } = requestOrigin.getStore() ?? {};
       log.info({ document, reason }, "a client's document was refused");
-      onEvent("oauth_client", { document, address, outcome: "refused", reason });
+      onEvent("oauth_client", { document, outcome: "refused", reason });
     },
   });
   observeProvider(provider, options);

@@ -35,11 +35,10 @@ function visitParts({ provider, options, request, response }: Visit) {
 }
 
 /** Audits why a sign-in failed. @returns the error for its page */
-function failed({ request, options }: Visit, error: unknown): unknown {
+function failed({ options }: Visit, error: unknown): unknown {
   if (!(error instanceof Refusal) || error.code === "not_found") return error;
   const { status, code, message } = error;
-  const { address } = options.originOf(request);
-  options.onEvent("oauth_login", describeFailure(error, address));
+  options.onEvent("oauth_login", describeFailure(error));
   return status === 503 ? error : new OAuthProblem(status, code, message);
 }
 
@@ -83,11 +82,10 @@ export async function startSignIn(visit: Visit): Promise<void> {
 
 /** Receives the provider's answer, and returns to the page that has asked for the sign-in. */
 export async function finishSignIn(visit: Visit): Promise<void> {
-  const { store, request, response, options } = visit;
+  const { store, response, options } = visit;
   const { signIns, onEvent } = options;
   if (signIns === undefined) throw new OAuthProblem(404, "not_found", "unknown path");
   const { cookies, cookie, prefix, query, redirectUri } = visitParts(visit);
-  const { address } = options.originOf(request);
   const browser = cookies.get(cookie.name) ?? "";
   try {
     const answer = { redirectUri, query, browser, snapshot: options.snapshot() };
@@ -103,7 +101,7 @@ export async function finishSignIn(visit: Visit): Promise<void> {
       payload: JSON.stringify({ accountId: formatAccountId(username, credential) }),
       expires: epochSeconds() + RESULT_SECONDS,
     });
-    onEvent("oauth_login", { user: username, issuer, address, outcome: "allowed" });
+    onEvent("oauth_login", { user: username, issuer, outcome: "allowed" });
     seeOther(response, `${options.issuer}${next}?sign_in=${result}`);
   } catch (error) {
     throw failed(visit, error);
