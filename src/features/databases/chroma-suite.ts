@@ -17,12 +17,12 @@ import {
   type RoleCase,
   readAttacks,
   readRoles,
+  readTable,
   remove,
   type Send,
   type Suite,
   type SuiteAnswer,
   type SuiteContext,
-  type SuiteRequest,
   withCoding,
   withHeaders,
 } from "./suite.ts";
@@ -374,37 +374,26 @@ async function checkRaces({ as, direct, held, expect }: SuiteContext, ids: Ids):
 }
 
 /** Requests of users who may use `gatehouse_test_c`, and one collection of it. */
-function observations(other: string, hidden: string): SuiteRequest[] {
-  const own = at(CHARLIE, "/collections");
-  return [
-    get("/api/v2/auth/identity"),
-    get(databases),
-    get(`${databases}?limit=2`),
-    get(own),
-    get(`${own}?limit=1&offset=1`),
-    get(at(CHARLIE, "/collections_count")),
-    get(`${own}/mine`),
-    get(at(DELTA)),
-    get(at(DELTA, "/collections")),
-    get(at(DELTA, "/collections/mine")),
-    post(at(DELTA, "/collections"), { name: "mine", get_or_create: true }),
-    post(at(DELTA, `/collections/${other}/get`), {}),
-    post(`${own}/${other}/get`, {}),
-    post(`${own}/${other}/query`, { query_embeddings: [[1, 2, 3]] }),
-    get(`${own}/by-id/${other}`),
-    get(`${own}/theirs`),
-    post(own, { name: "theirs", get_or_create: true }),
-    remove(`${own}/theirs`),
-    remove(at(DELTA)),
-    get(`${own}/by-id/${hidden}`),
-    post(`${own}/${hidden}/add`, record("2", "added")),
-  ];
+function observations(OTHER: string, HIDDEN: string) {
+  const table = `
+  solo GET /api/v2/auth/identity /$D /$D?limit=2 /$D/$C/collections /$D/$C/collections_count
+    | /$D/$C/collections?limit=1&offset=1 /$D/$C/collections/mine /$D/$C/collections/theirs
+    | /$D/$C/collections/by-id/$OTHER /$D/$C/collections/by-id/$HIDDEN
+    | /$D/$N /$D/$N/collections /$D/$N/collections/mine
+  solo POST /$D/$N/collections {"name":"mine","get_or_create":true}
+  solo POST /$D/$N/collections/$OTHER/get /$D/$C/collections/$OTHER/get {}
+  solo POST /$D/$C/collections/$OTHER/query {"query_embeddings":[[1,2,3]]}
+  solo POST /$D/$C/collections {"name":"theirs","get_or_create":true}
+  solo POST /$D/$C/collections/$HIDDEN/add {"ids":["2"],"embeddings":[[1,2,3]]}
+  solo DELETE /$D/$C/collections/theirs /$D/$N
+`;
+  return readTable(table, { D: databases.slice(1), C: CHARLIE, N: DELTA, OTHER, HIDDEN });
 }
 
 /** Answers without what differs between any two requests. */
 async function observe(send: Send, other: string, hidden: string): Promise<string[]> {
   const answers: string[] = [];
-  for (const request of observations(other, hidden)) {
+  for (const { request } of observations(other, hidden)) {
     const text = canonical(await send(request))
       .replace(/"request_id":"[^"]*"/, "")
       .replaceAll(other, "<other>")
@@ -421,12 +410,13 @@ async function checkDifference({ as, direct, held }: SuiteContext): Promise<void
   await direct(post(at(CHARLIE, `/collections/${id}/add`), record("1", "own")));
   const observed = (user: string) => observe(as(user), randomUUID(), randomUUID());
   const alone = { solo: await observed("solo"), "solo-narrow": await observed("solo-narrow") };
+  const titles = observations("", "");
   const compare = async (user: keyof typeof alone, other: string, hidden: string) => {
     for (const [index, answer] of (await observe(as(user), other, hidden)).entries()) {
       const before = alone[user][index];
-      const { method, path } = observations("<other>", "<hidden>")[index] ?? get("");
+      const { title = "" } = titles[index] ?? {};
       const found = `${before} became ${answer}`;
-      held(`${user} gets the same beside other data: ${method} ${path}`, answer === before, found);
+      held(`${user} gets the same beside other data: ${title}`, answer === before, found);
     }
   };
   await create(direct, databases, DELTA);

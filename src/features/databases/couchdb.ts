@@ -371,10 +371,13 @@ const findMembers = new Set(
     stale execution_stats partition`),
 );
 
-const find: Planner = (request) => {
-  readMembers(request.json, findMembers);
-  return select(request);
-};
+/** A plan whose body has only listed members. */
+function withMembers(members: ReadonlySet<string>, plan: Planner): Planner {
+  return (request) => {
+    readMembers(request.json, members);
+    return plan(request);
+  };
+}
 
 /** The body has a member for each document, and design documents need CREATE. */
 const purge: Planner = (request) => {
@@ -384,11 +387,6 @@ const purge: Planner = (request) => {
 };
 
 const indexMembers = new Set(["index", "ddoc", "name", "type", "partitioned", "w"]);
-
-const createIndex: Planner = (request) => {
-  readMembers(request.json, indexMembers);
-  return create(request);
-};
 
 const deleteIndex: Planner = (request) => {
   const { database = "", type = "", index = "" } = request.path;
@@ -573,7 +571,7 @@ const lists = ["_all_docs", "_design_docs"].flatMap((name) => [
 ]);
 
 const searches = [database, partition].flatMap((path) => [
-  on(`POST ${path}/_find ${path}/_explain`, "SELECT", find, "", json),
+  on(`POST ${path}/_find ${path}/_explain`, "SELECT", withMembers(findMembers, select), "", json),
   on(`GET POST ${path}/${view}`, "SELECT", list(false), viewParameters, optionalJson),
 ]);
 
@@ -619,7 +617,7 @@ const endpoints: readonly PresetEndpoint[] = [
   on(`GET POST ${partition}/_all_docs`, "SELECT", list(true), viewParameters, optionalJson),
   on(`POST ${database}/${view}/queries`, "SELECT", listSeveral(false), viewParameters, json),
   on(`GET ${database}/_design/:ddoc/_info ${database}/_index`, "SELECT", select),
-  on(`POST ${database}/_index`, "CREATE", createIndex, "", json),
+  on(`POST ${database}/_index`, "CREATE", withMembers(indexMembers, create), "", json),
   on(`POST ${database}/_index/_bulk_delete`, "CREATE", create, "", json),
   on(
     `DELETE ${database}/_index/:design/:type/:index ${database}/_index/_design/:ddoc/:type/:index`,
