@@ -59,30 +59,33 @@ import {
 /** The operator at the command line could edit the access file by hand anyway. */
 export type Actor = Subject | "operator";
 
+/** `<prefix>:` of a user or group of an issuer, and empty for another name. */
+function issuerPrefix(name: string): string {
+  return name.slice(0, name.indexOf(":") + 1);
+}
+
 /** Names, and `<prefix>:` for all users of an issuer, whose groups only their tokens know. */
 function possibleMembers({ groups }: Snapshot, group: string): readonly string[] {
-  const prefix = group.slice(0, group.indexOf(":") + 1);
+  const prefix = issuerPrefix(group);
   return groups.get(group)?.members ?? (prefix === "" ? [] : [prefix]);
 }
 
 /** True for a member of a local group, and for every user of the issuer of another group. */
 export function mayBeMember(snapshot: Snapshot, group: string, username: string): boolean {
-  return possibleMembers(snapshot, group).some((member) =>
-    member.endsWith(":") ? username.startsWith(member) : username === member,
-  );
+  const members = possibleMembers(snapshot, group);
+  return members.includes(username) || members.includes(issuerPrefix(username));
 }
 
 /** The other users and groups whose entries may also apply to members of the group. */
 function* sharingMembers(snapshot: Snapshot, group: string): Generator<Holder, undefined> {
-  const members = possibleMembers(snapshot, group);
+  const members = new Set(possibleMembers(snapshot, group));
+  const prefixes = new Set(Array.from(members, issuerPrefix));
   for (const holder of snapshot.grants.keys()) {
     const other = groupOf(holder);
     if (other === group) continue;
     const others = other === undefined ? [holderText(holder)] : possibleMembers(snapshot, other);
     const isShared = others.some(
-      (one) =>
-        mayBeMember(snapshot, group, one) ||
-        (one.endsWith(":") && members.some((member) => member.startsWith(one))),
+      (one) => members.has(one) || members.has(issuerPrefix(one)) || prefixes.has(one),
     );
     if (isShared) yield holder;
   }
