@@ -1,13 +1,30 @@
-import { accessSync, constants, existsSync, statSync } from "node:fs";
+import { accessSync, constants, existsSync, readFileSync, statSync } from "node:fs";
 import path from "node:path";
 import { findDataDirectory, hasOwnEngine } from "../app/own-engine.ts";
 import { directoryProblem } from "../core/base/files/guarded.ts";
 import { invocation } from "../core/base/product.ts";
 import { isLoopback, isUnspecified, storesAccess } from "../core/config/addresses.ts";
 import type { LoadedConfiguration } from "../core/config/load.ts";
-import { type Configuration, hasEmbeddedServer, servesMcp } from "../core/config/schema.ts";
+import {
+  allIssuers,
+  type Configuration,
+  hasEmbeddedServer,
+  servesMcp,
+} from "../core/config/schema.ts";
 import { keyDirectoryPath } from "../core/identity/key-file.ts";
 import { stateDirectoryPath } from "../features/oauth/server/state-file.ts";
+import { explain } from "./output.ts";
+
+/** Explains why a file is no key set (RFC 7517). */
+function keySetProblem(file: string): string | undefined {
+  try {
+    if (!statSync(file).isFile()) return `${file} is not a regular file`;
+    const { keys } = Object(JSON.parse(readFileSync(file, "utf8")));
+    return Array.isArray(keys) ? undefined : `${file} is not a key set: it has no list keys`;
+  } catch (error) {
+    return error instanceof SyntaxError ? `${file} is not JSON` : explain(error);
+  }
+}
 
 export function exposureWarnings(loaded: LoadedConfiguration) {
   const { auth, server, store, routes, upstream } = loaded.configuration;
@@ -39,6 +56,10 @@ export function exposureWarnings(loaded: LoadedConfiguration) {
   }
   if (routes.length > 0 && hasOwnEngine(loaded) && upstream.databases.length === 0) {
     warn("[[routes]] answer 404: the engine has no paths; name a server in upstream.url");
+  }
+  for (const { issuer, jwks_file: keys } of allIssuers(loaded.configuration)) {
+    const problem = keys === undefined ? undefined : keySetProblem(keys);
+    if (problem !== undefined) warn(`tokens of ${issuer} are refused: ${problem}`);
   }
   const file = auth.access_control_file;
   if (storesAccess(loaded.configuration) && existsSync(file)) {

@@ -216,6 +216,37 @@ t.test(
   },
 );
 
+t.test("config check and the start warn about a file of keys that is none", async (t) => {
+  const issuer = "https://kubernetes.default.svc";
+  const text = `[[issuers]]\nissuer = "${issuer}"\nprefix = "k8s"\nopens = ["query"]\naudience = "x"\njwks_file = "keys.json"\n`;
+  const gateway = await startGateway(t, { config: text });
+  const file = (home: string) => path.join(home, "keys.json");
+  const refused = `tokens of ${issuer} are refused: `;
+  const missing = `${refused}${file(gateway.home)} does not exist`;
+  t.match(
+    gateway.service.log.filter(({ msg }) => msg === missing),
+    [{ level: "warn" }],
+  );
+  const gatehouse = install(t);
+  writeFileSync(path.join(gatehouse.home, "gateway.toml"), text, { mode: 0o600 });
+  const keys = file(gatehouse.home);
+  for (const [content, problem] of [
+    [undefined, "does not exist"],
+    ["{", "is not JSON"],
+    ["null", "is not a key set: it has no list keys"],
+    ['{"keys":{}}', "is not a key set: it has no list keys"],
+  ] as const) {
+    if (content !== undefined) writeFileSync(keys, content);
+    const { code, stderr } = await gatehouse.run("config check");
+    t.strictSame([code, stderr], [0, `warning: ${refused}${keys} ${problem}\n`], problem);
+  }
+  writeFileSync(keys, '{"keys":[]}');
+  t.match(await gatehouse.run("config check"), { code: 0, stderr: /^$/ });
+  rmSync(keys);
+  mkdirSync(keys);
+  t.match((await gatehouse.run("config check")).stderr, `${keys} is not a regular file`);
+});
+
 t.test("config check says why the certificate or key cannot be read", async (t) => {
   const gatehouse = install(t);
   const { home } = gatehouse;
