@@ -328,6 +328,23 @@ t.test("a role that another entry hides until it expires is judged, too", async 
   );
 });
 
+t.test("an expired entry in whose place another is in force restricts nothing", async (t) => {
+  const codes = ["2020-01-01T00:00:00Z", new Date(Date.now() + 60_000).toISOString()].map(
+    (time) => {
+      const given = [
+        ...["dora", "bob"].map((one) => user(one)),
+        grant("dora", "main", "DbAdmin"),
+        grant("dora", "main", "None", `expires = ${time}`),
+      ];
+      const current = parseAccessFile(given.join(""), "a");
+      return refusalOf(() =>
+        planGrant(current, dora, { ...place("bob", "main"), role: "ReadOnly" }),
+      );
+    },
+  );
+  t.strictSame(codes, [undefined, "role_insufficient"]);
+});
+
 t.test("a token for one database grants only on that database", async (t) => {
   const given = [...staff, "olga other Owner", "olga * DbAdmin"];
   t.equal(grants(given, ["olga", "new", "main"], "main"), "++++");

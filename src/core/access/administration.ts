@@ -197,9 +197,10 @@ function requireOutranked(
 }
 
 /** Users with such an entry on a database may not grant, change or revoke anything there. */
-function isRestricting({ role, tables, requireApproval, expires = 0 }: Grant): boolean {
-  const isNarrow = role === "None" || (tables ?? requireApproval) !== undefined;
-  return isNarrow || expires > Date.now();
+function isRestricting({ role, tables, requireApproval, expires }: Grant): boolean {
+  // An expired one decides nothing in the place of another, and otherwise denies GRANT.
+  if (tables === undefined && expires !== undefined) return expires > Date.now();
+  return role === "None" || (tables ?? requireApproval) !== undefined;
 }
 
 function requireUnrestricted(snapshot: Snapshot, actor: Subject, database: string): void {
