@@ -140,6 +140,12 @@ interface Asked {
 
 const OWN = "plain-a";
 const OTHER = "plain-b";
+const hidden = [OTHER, `${OTHER}-alias`, `${OWN},${OTHER}`, "plain-*", "*", "_all", `${OTHER}*`];
+
+/** The index that the caller may read, or sometimes another one that exists or not. */
+function arbitraryName(below: (limit: number) => number): string {
+  return below(6) === 0 ? (hidden[below(hidden.length)] ?? OWN) : OWN;
+}
 
 function arbitraryQuery(below: (limit: number) => number, depth: number): object {
   const leaf = [
@@ -147,7 +153,7 @@ function arbitraryQuery(below: (limit: number) => number, depth: number): object
     { match: { t: `word${below(8)}` } },
     { match_phrase: { t: { query: `word${below(8)} word${below(8)}`, slop: below(3) } } },
     { term: { k: { value: `k${below(5)}` } } },
-    { terms: { k: { index: OWN, id: String(below(60)), path: "k" } } },
+    { terms: { k: { index: arbitraryName(below), id: String(below(60)), path: "k" } } },
     { range: { n: { gte: below(60), lt: below(120) } } },
     { ids: { values: [String(below(60)), String(below(60))] } },
     { query_string: { query: `t:word${below(8)} OR n:${below(60)}` } },
@@ -193,28 +199,30 @@ function arbitrarySearch(below: (limit: number) => number): object {
   };
 }
 
-/** A request that a reader of one index may make. */
+/** A request of a reader of one index. */
 function arbitraryRequest(below: (limit: number) => number): Asked {
+  const name = arbitraryName(below);
   const get = (place: string): Asked => ({ method: "GET", path: place });
   const post = (place: string, body: unknown): Asked => ({ method: "POST", path: place, body });
   const simple = [
-    get(`/${OWN}/_doc/${below(80)}`),
-    get(`/${OWN}/_search?q=word${below(8)}&size=3`),
-    get(`/${OWN}/_mapping`),
-    get(`/${OWN}/_field_caps?fields=*`),
-    get(`/${OWN}/_alias`),
+    get(`/${name}/_doc/${below(80)}`),
+    get(`/${name}/_search?q=word${below(8)}&size=3`),
+    get(`/${name}/_mapping`),
+    get(`/${name}/_field_caps?fields=*`),
+    get(`/${name}/_alias`),
     get("/_alias"),
     get("/_cat/indices?h=index,docs.count&format=json"),
     get("/_resolve/index/*"),
-    post("/_mget", { docs: [{ _index: OWN, _id: String(below(80)) }] }),
-    post(`/${OWN}/_count`, { query: arbitraryQuery(below, 2) }),
-    post(`/${OWN}/_validate/query?explain=true`, { query: arbitraryQuery(below, 1) }),
-    post(`/${OWN}/_explain/${below(60)}`, { query: arbitraryQuery(below, 1) }),
+    post("/_mget", { docs: [{ _index: name, _id: String(below(80)) }] }),
+    post("/_mtermvectors", { docs: [{ _index: name, _id: String(below(80)) }] }),
+    post(`/${name}/_count`, { query: arbitraryQuery(below, 2) }),
+    post(`/${name}/_validate/query?explain=true`, { query: arbitraryQuery(below, 1) }),
+    post(`/${name}/_explain/${below(60)}`, { query: arbitraryQuery(below, 1) }),
   ];
   const kind = below(20);
-  if (kind < 11) return post(`/${OWN}/_search`, arbitrarySearch(below));
+  if (kind < 11) return post(`/${name}/_search`, arbitrarySearch(below));
   if (kind < 14) {
-    const lines = [{ index: OWN }, arbitrarySearch(below), {}, arbitrarySearch(below)];
+    const lines = [{ index: name }, arbitrarySearch(below), {}, arbitrarySearch(below)];
     return { method: "POST", path: `/${OWN}/_msearch`, lines };
   }
   return simple[below(simple.length)] ?? get("/");
@@ -222,7 +230,7 @@ function arbitraryRequest(below: (limit: number) => number): Asked {
 
 /** Without what changes from one response to the next. */
 function stable(text: string): string {
-  return text.replace(/"took":\d+/g, '"took":0');
+  return text.replace(/"took":\d+/g, '"took":0').replace(/"request_id":"[^"]*"/, "");
 }
 
 const REQUESTS = 1000;
@@ -332,9 +340,9 @@ t.test(
         const status = after.slice(0, 3);
         statuses.set(status, (statuses.get(status) ?? 0) + 1);
       }
-      t.notMatch(before.join("\n"), OTHER);
+      t.notOk(before.some((one) => one.startsWith("200") && one.includes(OTHER)));
       t.comment(JSON.stringify([...statuses]));
-      t.ok((statuses.get("200") ?? 0) > REQUESTS * 0.9, "most requests find something");
+      t.ok((statuses.get("200") ?? 0) > REQUESTS / 2, "most requests find something");
     });
   },
 );
