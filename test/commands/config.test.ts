@@ -216,7 +216,7 @@ t.test(
   },
 );
 
-t.test("config check and the start warn about a file of keys that is none", async (t) => {
+t.test("config check and the start warn about a jwks_file that is not a key set", async (t) => {
   const issuer = "https://kubernetes.default.svc";
   const text = `[[issuers]]\nissuer = "${issuer}"\nprefix = "k8s"\nopens = ["query"]\naudience = "x"\njwks_file = "keys.json"\n`;
   const gateway = await startGateway(t, { config: text });

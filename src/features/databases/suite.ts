@@ -212,7 +212,7 @@ const jsonForms = ['{"a":1,"a":2}', '{"a":1,"\\u0061":2}', "{}{}", "\ufeff{}", '
 const deep = "[".repeat(99) + "]".repeat(99);
 
 /**
- * Requests to each endpoint of a preset in a form that is refused, whoever sends them.
+ * Requests to each endpoint of a preset in a form that is refused for every user.
  *
  * @param values of the parameters of paths
  */
