@@ -264,6 +264,48 @@ t.test("revoking all tokens of a user ends the refresh tokens too", async (t) =>
   t.match(await setting.server.verify(next.accessToken), { username: "alice" });
 });
 
+t.test("a revocation ends an authorization that its user has not finished", async (t) => {
+  const pass = holdTime(t);
+  const users = await defaultUsers();
+  const right = { username: "alice", password: PASSWORD, action: "login" };
+  const yes = { database: "*", reach: "full", action: "allow" };
+  const ways: Record<string, (setting: OAuthSetup) => void> = {
+    revocation: ({ revokedBefore }) => revokedBefore.set("alice", epochSeconds() + 1),
+    disabling: ({ setUsers }) => setUsers(users.replace('"alice"', '"alice"\ndisabled = true')),
+  };
+  for (const [name, revoke] of Object.entries(ways)) {
+    const setting = await openOAuthSetup(t, { users });
+    const consented = () => setting.events.some((event) => event.name === "oauth_consent");
+    const open = async (browser = new PlainBrowser(setting.url)) => {
+      const client_id = await registered(setting);
+      const login = await browser.open(authorizeUrl(setting, { client_id }));
+      return { browser, page: await browser.submit(login, right) };
+    };
+    const [before, during] = [await open(), await open()];
+    pass(1);
+    revoke(setting);
+    pass(2);
+    const again = await before.browser.submit(before.page, yes);
+    t.match(again.text, 'value="login"', `${name}: the user logs in again`);
+    t.notOk(consented(), "no consent is kept");
+
+    setting.revokedBefore.clear();
+    setting.setUsers(users);
+    setting.events.push = () => {
+      pass(1);
+      revoke(setting);
+      pass(2);
+      return 0;
+    };
+    const late = await during.browser.submit(during.page, yes);
+    t.match(late.text, 'value="login"', `${name} while the consent is sent`);
+    setting.setUsers(users);
+    const other = { ...right, username: "bob" };
+    const consent = await during.browser.submit(late, other);
+    t.match(consent.text, "Logged in as <strong>bob</strong>", "whose own consent is asked for");
+  }
+});
+
 t.test("revoking a refresh token ends its grant", async (t) => {
   const setting = await openOAuthSetup(t);
   const { clientId, refreshToken, accessToken } = await obtainTokens(setting);

@@ -22,6 +22,7 @@ import {
   type Connection,
   type Consent,
   databaseChoices,
+  findUser,
   formatAccountId,
   knownScopes,
   listConnections,
@@ -188,7 +189,11 @@ async function finishLogin(visit: Interaction, accountId: string): Promise<void>
   // Ends a login of another user, or one with an older password.
   const isOther = (one: string | undefined) => one !== undefined && one !== accountId;
   if (isOther(current) || isOther(interaction.session?.accountId)) await forgetSession(visit);
-  await provider.interactionFinished(request, response, { login: { accountId, remember: false } });
+  // The consent repeats it, which must not make the login later than a revocation in between.
+  const login = { accountId, remember: false, ts: epochSeconds() };
+  // An earlier consent may be that of another user.
+  const options = { mergeWithLastSubmission: false };
+  await provider.interactionFinished(request, response, { login }, options);
 }
 
 const meanings: Readonly<Record<McpScope, string>> = {
@@ -245,8 +250,13 @@ function signedInUsername({ interaction }: Interaction): string {
   return parseAccountId(interaction.session?.accountId ?? "").username;
 }
 
-async function choices({ options, interaction }: Interaction): Promise<Choice[]> {
+/** @throws Refusal `token_revoked` if the login has ended */
+async function choices(visit: Interaction): Promise<Choice[]> {
+  const { options, interaction } = visit;
   const { accountId = "" } = interaction.session ?? {};
+  const { loginTs: issuedAt = 0 } = await currentSession(visit);
+  if (findUser(options, accountId, { tokenId: "", issuedAt }) === undefined)
+    throw new Refusal("token_revoked");
   const { username, credential } = parseAccountId(accountId);
   const signedIn =
     parseSignIn(credential) && (await options.signIns?.current(credential, username));
