@@ -415,6 +415,7 @@ for (const [place, type] of Object.entries(places)) {
 }
 
 t.test("an incomplete body causes no error in the log", async (t) => {
+  const start = gateway.service.log.length;
   await Promise.all(
     Object.entries(places).map(async ([place, type]) => {
       const slow = await Wire.open(gateway.url);
@@ -431,9 +432,9 @@ t.test("an incomplete body causes no error in the log", async (t) => {
       });
     }),
   );
-  const loud = gateway.service.log.filter(
-    ({ level, audit }) => audit !== true && (level === "error" || level === "warn"),
-  );
+  const loud = gateway.service.log
+    .slice(start)
+    .filter(({ level, audit }) => audit !== true && (level === "error" || level === "warn"));
   t.strictSame(loud, [], "nothing is logged as a warning or an error");
 });
 
