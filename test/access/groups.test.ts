@@ -151,6 +151,21 @@ t.test("a diff tells what users who join and leave a group gain and lose", async
   );
 });
 
+t.test("a diff tells who may grant as the decision does", async (t) => {
+  const owner = on('username = "rita"', "main", "Owner");
+  const later = new Date(Date.now() + 60_000).toISOString();
+  const approved = 'require_approval = ["DROP"]';
+  const snapshots = [owner, `${owner}expires = ${later}\n`, `${owner}${approved}\n`].map((one) =>
+    snapshotWith(one),
+  );
+  const effects = snapshots.map((after) => [...effectDiff(snapshotWith(), after, Date.now())]);
+  const grants = effects.map(([one]) => one?.gains.includes("GRANT"));
+  t.strictSame(grants, [true, false, false]);
+  const [plain = snapshotWith(), timed = snapshotWith()] = snapshots;
+  const [lost] = effectDiff(plain, timed, Date.now());
+  t.match(lost, { gains: [], loses: ["GRANT"], limits: ["expires"] });
+});
+
 t.test("lint names groups that are unknown, empty or without entries", async (t) => {
   const empty = '[[groups]]\nname = "empty"\nmembers = []\n';
   const text = `${user("rita")}${groups}${empty}[[acl]]\n${on(group("unknown"), "main", "ReadOnly")}

@@ -15,6 +15,7 @@ import {
   userOf,
 } from "./grant.ts";
 import { allEntries, callerFor, effectiveGrants } from "./groups.ts";
+import { decide } from "./policy.ts";
 import { boundaryName, decidingEntry } from "./rights.ts";
 import { type EntryRole, EVERY_DATABASE, outranks, roleAllows } from "./roles.ts";
 import {
@@ -84,8 +85,16 @@ function changeAt(
   const before = effectAt(old, holder, database, table, now);
   const after = effectAt(current, holder, database, table, now);
   const rights = table === undefined ? permissionClasses : tableRights;
-  const had = rights.filter((right) => roleAllows(before.role, right));
-  const has = rights.filter((right) => roleAllows(after.role, right));
+  const subject = { ...callerFor(holder), tokenDatabase: EVERY_DATABASE };
+  // Entries with limits or an expiry do not let their holder grant.
+  const rightsIn = (snapshot: Snapshot, { role }: Effect) =>
+    rights.filter(
+      (right) =>
+        roleAllows(role, right) &&
+        (right !== "GRANT" || decide(snapshot, subject, right, database, now).allowed),
+    );
+  const had = rightsIn(old, before);
+  const has = rightsIn(current, after);
   const gains = has.filter((right) => !had.includes(right));
   const loses = had.filter((right) => !has.includes(right));
   const keys = new Set([...Object.keys(before.limits), ...Object.keys(after.limits)]);
