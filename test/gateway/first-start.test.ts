@@ -43,8 +43,11 @@ t.test("an empty directory for keys is a first start, keys without users are not
   await t.rejects(startGateway(t, { home }), /is missing, but there are signing keys in .*keys: /);
 });
 
+const chosen = "chosen by the operator";
+const first = openGatewaySetup(t, { env: { GATEHOUSE_ADMIN_PASSWORD: chosen } });
+
 t.test("the first access file names every key and the page to read", async (t) => {
-  const { gateway } = await openGatewaySetup(t);
+  const { gateway } = await first;
   const [head = ""] = readFileSync(gateway.accessFile, "utf8").split("\n\n");
   const words = new Set(head.match(/\w+/g));
   for (const name of [...Object.keys(tables), ...Object.values(tables).flat(), ...entryRoles]) {
@@ -66,16 +69,15 @@ t.test("after two concurrent first starts, the stored password works", async (t)
 });
 
 t.test("a chosen first password is used and not stored as text", async (t) => {
-  const password = "chosen by the operator";
-  const { gateway } = await openGatewaySetup(t, { env: { GATEHOUSE_ADMIN_PASSWORD: password } });
-  t.type(await gateway.login("admin", password), "string");
-  t.notMatch(gateway.service.output, password);
+  const { gateway } = await first;
+  t.type(await gateway.login("admin", chosen), "string");
+  t.notMatch(gateway.service.output, chosen);
   t.notOk(readdirSync(gateway.home).includes("initial_admin_password"));
-  t.notMatch(readFileSync(gateway.accessFile, "utf8"), password);
+  t.notMatch(readFileSync(gateway.accessFile, "utf8"), chosen);
 });
 
 t.test("a reload of many records names a hundred and counts the rest", async (t) => {
-  const gateway = await startGateway(t);
+  const { gateway } = await first;
   const users = Array.from({ length: 150 }, (_, at) => user(`user${at}`)).join("");
   const strangers = Array.from({ length: 101 }, (_, at) => grant(`gone${at}`, "main", "Owner"));
   await gateway.edit((text) => `${text}\n${users}${strangers.join("")}`);
@@ -87,7 +89,7 @@ t.test("a reload of many records names a hundred and counts the rest", async (t)
 });
 
 t.test("each mistake in a refused access file is logged", async (t) => {
-  const gateway = await startGateway(t);
+  const { gateway } = await first;
   await gateway.edit(
     (text) => `${text}\n${grant("a", "main", "Writer")}${grant("b", "a b", "Owner")}`,
   );

@@ -13,9 +13,12 @@ const select = {
 const filler = "x".repeat(100);
 const rowCount = 20_000;
 
+const gateway = await startGateway(t, {
+  config: "[mcp]\nrow_limit = 50\nresult_bytes = 16384\n",
+});
+const token = await gateway.login();
+
 t.test("rows are streamed through the gateway in the requested format", async (t) => {
-  const gateway = await startGateway(t);
-  const token = await gateway.login();
   await gateway.query({ CreateDatabase: { database: "main" } }, token);
   await gateway.query({ CreateTable: { ...place, columns } }, token);
   const values = Array.from({ length: rowCount }, (_, id) => ({ id, text: `${id},${filler}` }));
@@ -67,15 +70,12 @@ t.test("rows are streamed through the gateway in the requested format", async (t
 });
 
 t.test("over MCP, the audit counts the rows in the tool's result", async (t) => {
-  const gateway = await startGateway(t, {
-    config: "[mcp]\nrow_limit = 50\nresult_bytes = 16384\n",
-  });
-  const token = await gateway.login();
-  await gateway.query({ CreateTable: { ...place, columns } }, token);
+  const wide = { database: "main", table: "wide" };
+  await gateway.query({ CreateTable: { ...wide, columns } }, token);
   const values = Array.from({ length: 100 }, (_, id) => ({ id, text: filler.repeat(5) }));
-  await gateway.query({ Insert: { ...place, values } }, token);
+  await gateway.query({ Insert: { ...wide, values } }, token);
   const mcp = await connectStateless(t, `${gateway.url}/mcp`, token);
-  const { structured } = await mcp.call("select", { ...select.Select, limit: 40 });
+  const { structured } = await mcp.call("select", { ...select.Select, from: "wide", limit: 40 });
   const rows = structured?.rows;
   const shown = Array.isArray(rows) ? rows.length : 0;
   t.ok(shown > 0 && shown < 40, `${shown} rows fit`);
