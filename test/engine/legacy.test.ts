@@ -626,6 +626,64 @@ t.test("no year of MariaDB is found by its last two digits", async (t) => {
   t.same((await ask(selectAll("numbers", { include }))).body.data, [{ n: 7, wines: [] }]);
 });
 
+t.test("no setting of a PostgreSQL database changes a value", async (t) => {
+  const { database, sql, url } = await freshPostgres(t);
+  await sql(
+    "create table main.items (id int primary key, tags text[], span interval)",
+    ...[
+      "array_nulls = off",
+      "standard_conforming_strings = off",
+      "intervalstyle = sql_standard",
+    ].map((setting) => `alter database ${database} set ${setting}`),
+  );
+  const { address } = await startOn(t, url);
+  const row = { id: 1, tags: ["a", null, "NULL"], span: "-1 days +02:03:04" };
+  t.match(await query(address, insert("items", [row])), { status: 200 });
+  t.same((await query(address, selectAll("items"))).body.data, [row]);
+  const made = { id: "int", text: { type: "text", default: "a\\b'c" } };
+  t.match(await query(address, createTable("made", made)), { status: 200 });
+  t.match(await query(address, insert("made", [{ id: 1 }])), { status: 200 });
+  t.same((await query(address, selectAll("made"))).body.data, [{ id: 1, text: "a\\b'c" }]);
+});
+
+t.test(
+  "no setting of MariaDB chains transactions, skips checks or shortens what it sorts by",
+  async (t) => {
+    const { ask, sql, url } = await freshMysql(t);
+    const start = "x".repeat(700);
+    await ask(createTable("texts", { id: "int", text: "text" }));
+    const rows = Array.from({ length: 9 }, (_, id) => ({ id, text: `${start}${9 - id}` }));
+    await ask(insert("texts", rows));
+    await sql("create table main.small (n int check (n < 10))");
+    const settings = [
+      "completion_type = 'CHAIN'",
+      "check_constraint_checks = 0",
+      "max_sort_length = 64",
+    ];
+    for (const setting of settings) await sql(`set global ${setting}`);
+    t.teardown(() =>
+      sql(
+        "set global completion_type = default",
+        "set global check_constraint_checks = default",
+        "set global max_sort_length = default",
+      ),
+    );
+    const { address } = await startOn(t, url);
+    for (const n of [1, 2])
+      t.match(await query(address, insert("small", [{ n }])), { status: 200 });
+    t.match(
+      await query(address, insert("small", [{ n: 10 }])),
+      refusal(409, "constraint_violation"),
+    );
+    const order_by = [{ column: "text" }, { column: "id" }];
+    const page = { order_by, limit: 2, after: [`${start}4`, 5] };
+    t.same((await query(address, selectAll("texts", page))).body.data, [rows[4], rows[3]]);
+    const long = { ...page, after: ["x".repeat(769), 1] };
+    const problem = /"text" that is longer than the database sorts by/;
+    t.match(await query(address, selectAll("texts", long)), refusal(400, "not_supported", problem));
+  },
+);
+
 t.test("a character that a column of MariaDB cannot hold is no match", async (t) => {
   const { ask, sql } = await freshMysql(t);
   const sets = ["latin1", "ascii", "utf8mb3", "cp1251", "sjis"];

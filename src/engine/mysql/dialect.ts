@@ -65,7 +65,13 @@ import {
   writeMark,
 } from "./kinds.ts";
 import type { Raw, RawRow } from "./rows.ts";
-import { compiler, type Isolation, type MysqlContext, type MysqlSession } from "./session.ts";
+import {
+  compiler,
+  type Isolation,
+  type MysqlContext,
+  type MysqlSession,
+  SORTED_BYTES,
+} from "./session.ts";
 import {
   createDatabase,
   dropDatabase,
@@ -375,6 +381,7 @@ function createSelectDialect(collation: string, isMariaDb: boolean): SelectDiale
     order: (column, direction) => sql`${column} ${direction === "DESC" ? sql`desc` : sql`asc`}`,
     limit: (limit, offset) =>
       sql`limit ${LONGLONG.unsigned(limit ?? EVERY_ROW)} offset ${LONGLONG.unsigned(offset ?? 0)}`,
+    sortedBytes: SORTED_BYTES,
     templates: new ByShape(),
     ...flattening(compiler),
   };

@@ -76,7 +76,10 @@ export type Isolation = "read committed" | "repeatable read" | "serializable";
 
 const usualIsolation: Isolation = "read committed";
 
-export function settings({ collation }: ServerTraits): string[] {
+/** The longest key of an index, so that the server sorts alike with and without one. */
+export const SORTED_BYTES = 3072;
+
+export function settings({ collation, isMariaDb }: ServerTraits): string[] {
   const variables = [
     `sql_mode = '${sqlMode.join(",")}'`,
     "time_zone = '+00:00'",
@@ -89,6 +92,9 @@ export function settings({ collation }: ServerTraits): string[] {
     "sql_big_selects = 1",
     "sql_select_limit = 18446744073709551615",
     "sql_notes = 1",
+    "completion_type = 'NO_CHAIN'",
+    `max_sort_length = greatest(@@max_sort_length, ${SORTED_BYTES})`,
+    ...(isMariaDb ? ["check_constraint_checks = 1"] : []),
     `wait_timeout = ${IDLE_TIMEOUT_S}`,
   ];
   return [

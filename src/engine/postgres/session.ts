@@ -118,6 +118,9 @@ function settings(words: "set" | "set local", timeLimit: number): string {
     datestyle: "ISO, YMD",
     bytea_output: "hex",
     extra_float_digits: 3,
+    intervalstyle: "postgres",
+    array_nulls: "on",
+    standard_conforming_strings: "on",
   };
   const entries = Object.entries(values);
   return entries.map(([name, value]) => `${words} ${name} = '${value}'`).join("; ");

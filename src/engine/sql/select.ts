@@ -102,6 +102,8 @@ function requireUniqueOrder(
 interface PageDialect {
   /** True if `(a, b) > (1, 2)` uses an index. Otherwise several ranges are joined by `or`. */
   readonly comparesRows: boolean;
+  /** The database sorts by no more bytes of a value, with four for each character. */
+  readonly sortedBytes?: number;
   /** With `=`, the database would sort by the other columns only. */
   equalFirst?(column: Fragment, value: unknown): Fragment;
 }
@@ -120,6 +122,7 @@ function rangesAfter(
 ): Fragment[] {
   const bounds = terms.map(({ reference, ...term }, at): Bound => {
     const given = values[at] ?? null;
+    requireSorted(reference.column, given, dialect);
     const value = given === null ? null : sortedValue(reference.column, given);
     const column = columnSql(reference);
     return { ...term, column: reference.column.kind.sorted?.column(column) ?? column, value };
@@ -142,6 +145,18 @@ function rangesAfter(
   const inOrder = ranges.toReversed().flat();
   if (inOrder.length === 0) return [sql`false`];
   return dialect.comparesRows ? inOrder : [sql`(${sql.join(inOrder, sql` or `)})`];
+}
+
+function requireSorted(
+  { name, kind }: Column,
+  given: CellValue,
+  { sortedBytes = Number.POSITIVE_INFINITY }: PageDialect,
+): void {
+  if (typeof given !== "string" || 4 * given.length <= sortedBytes) return;
+  const size = kind.family === "bytes" ? (given.length * 3) / 4 : 4 * [...given].length;
+  if (size <= sortedBytes) return;
+  const problem = `after holds a value of column "${name}" that is longer than the database sorts by`;
+  throw new EngineRefusal("not_supported", `${problem}; order by another column`);
 }
 
 function sortedValue({ kind, ...column }: Column, given: PresentValue): unknown {
