@@ -306,6 +306,26 @@ t.test("a revocation ends an authorization that its user has not finished", asyn
   }
 });
 
+t.test("a browser stays logged in for 8 hours, however often it is used", async (t) => {
+  const pass = holdTime(t);
+  const setting = await openOAuthSetup(t);
+  const browser = new PlainBrowser(setting.url);
+  const { clientId } = await authorize(setting, { browser });
+  const isLoggedIn = async () => {
+    const { text } = await browser.open(authorizeUrl(setting, { client_id: clientId }));
+    return text.includes("Logged in as <strong>alice</strong>");
+  };
+  for (const seconds of [4 * 3600, 4 * 3600 - 10]) {
+    pass(seconds);
+    t.ok(await isLoggedIn());
+  }
+  pass(20);
+  t.notOk(await isLoggedIn());
+  await authorize(setting, { browser, clientId });
+  pass(3600);
+  t.ok(await isLoggedIn(), "after another login");
+});
+
 t.test("revoking a refresh token ends its grant", async (t) => {
   const setting = await openOAuthSetup(t);
   const { clientId, refreshToken, accessToken } = await obtainTokens(setting);

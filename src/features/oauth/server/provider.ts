@@ -9,6 +9,7 @@ import {
   type KoaContextWithOIDC,
   Provider,
 } from "oidc-provider";
+import { epochSeconds } from "../../../core/base/clock.ts";
 import { isConfiguredRedirect } from "../../../core/config/addresses.ts";
 import { createAdapter } from "./adapter.ts";
 import {
@@ -349,7 +350,9 @@ function configure(
       Grant: (_, { rar }) => (readConsent(rar)?.byProvider ? tokenLifetime : lifetimes.grant),
       Interaction: lifetimes.interaction,
       RefreshToken: lifetimes.refreshToken,
-      Session: lifetimes.session,
+      // Each use of a session stores it again, and must not extend it.
+      Session: (_, { loginTs = epochSeconds() }) =>
+        Math.max(1, loginTs + lifetimes.session - epochSeconds()),
     },
   };
 }
