@@ -445,7 +445,7 @@ async function planSearch(request: PresetRequest, path: string): Promise<Plan> {
 }
 
 const scrollMembers = new Set(["scroll_id", "scroll"]);
-/** Some clients write the scroll into the path, whose length servers limit. It goes up in a body. */
+/** Some clients write the scroll into the path, whose length servers limit. A body has no limit. */
 const scrollPath = "/_search/scroll";
 
 async function planScroll(request: PresetRequest): Promise<Plan> {
