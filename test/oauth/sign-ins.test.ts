@@ -344,6 +344,24 @@ t.test("where the groups claim is optional, users in no group sign in", async (t
   await t.rejects(signIn(await processOf(provider), provider), { code: "groups_unavailable" });
 });
 
+t.test("a stream goes on while the groups are the same, in any order", async (t) => {
+  const provider = await providerOf({ sub: "ann", groups: ["one", "two"] });
+  const signIns = await processOf(provider);
+  const signedIn = await signIn(signIns, provider);
+  const { now } = Date;
+  t.teardown(() => {
+    Date.now = now;
+  });
+  const recheck = async (round: number, groups: readonly string[]) => {
+    provider.users.set("ann", { sub: "ann", groups });
+    Date.now = () => now() + round * (RECHECK_SECONDS + 1) * 1000;
+    await signIns.current(signedIn.credential, signedIn.username);
+    signIns.requireUnchanged(signedIn);
+  };
+  await recheck(1, ["two", "one"]);
+  await t.rejects(recheck(2, ["two"]), { code: "token_revoked", detail: "groups_changed" });
+});
+
 t.test("groups are unknown, and not none, if no answer of the provider has claims", async (t) => {
   const provider = await providerOf(ann);
   provider.changes.set(

@@ -385,7 +385,9 @@ export class SignIns {
       this.current(credential, username).catch(() => {});
     }
     if (content === undefined || content.groups === subject.groups) return;
-    if (isDeepStrictEqual(content.groups, subject.groups)) return;
+    // A provider may name the same groups in another order.
+    const inAnyOrder = (groups: Subject["groups"]) => groups && new Set(groups);
+    if (isDeepStrictEqual(inAnyOrder(content.groups), inAnyOrder(subject.groups))) return;
     throw new Refusal("token_revoked", { detail: "groups_changed" });
   }
 
