@@ -348,6 +348,10 @@ t.test(
     t.match(await filtered(moved), refusal(403, "row_denied"));
     t.match(await filtered({ Preview: moved }), refusal(403, "row_denied"));
     t.match(await filtered(insert("notes", [{ id: 3, owner: "ann" }])), { body: { affected: 1 } });
+    await sql("create trigger moving after insert on notes begin delete from notes; end");
+    const moving = { Insert: { ...place, values: [{ id: 4 }], returning } };
+    t.match(await ask(moving), refusal(400, "not_supported", /trigger removes a row of notes/));
+    await sql("drop trigger moving");
     const gone = await ask({ Delete: { ...place, where, returning } });
     t.same(gone.body.data, [{ note: "e", stamp: "old d" }]);
   },

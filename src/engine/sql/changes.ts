@@ -160,7 +160,7 @@ export function requireFound(
   { affected, data }: { readonly affected?: number; readonly data?: readonly unknown[] },
 ): void {
   if (data?.length === affected) return;
-  const problem = `A trigger changes the primary key of ${name}, by which this database reads rows for returning`;
+  const problem = `A trigger removes a row of ${name} or changes its primary key, by which this database reads rows for returning`;
   throw new EngineRefusal("not_supported", problem);
 }
 
