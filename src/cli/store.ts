@@ -224,13 +224,20 @@ async function importFile(file: string, options: CommonOptions): Promise<void> {
   await withStore(loaded, async (store) => {
     const operator = await operateStore(store, warn);
     let ended: readonly User[] = [];
+    let known: Snapshot["users"] = new Map();
     const plan = (current: Snapshot) => {
       ended = usersEnded(current, records);
+      known = current.users;
       return replacementBy(current, records);
     };
     const beforeWrite = async () => {
-      for (const user of ended)
-        await operator.revocations.revokeUser(user.username, latestIssue(user));
+      const { revocations } = operator;
+      for (const user of ended) await revocations.revokeUser(user.username, latestIssue(user));
+      // What the earlier `tokens_valid_after` ended stays dead.
+      for (const { username, tokensValidAfter } of records.users) {
+        const { tokensValidAfter: earlier = 0 } = known.get(username) ?? {};
+        if (earlier > tokensValidAfter) await revocations.revokeUserBefore(username, earlier + 1);
+      }
     };
     const force = options.force ?? false;
     const snapshot = await replaceAccess(operator, plan, { force, beforeWrite });

@@ -108,7 +108,8 @@ t.test("tokens that an import ends stay dead", async (t) => {
   const ends = ["disabled = true", ""].map((line) => {
     return user("robot", line) + rights;
   });
-  for (const ending of ["", ...ends]) {
+  const later = `password_hash = "${hashWith()}"\ntokens_valid_after = ${Math.floor(Date.now() / 1000) + 60}`;
+  for (const ending of ["", ...ends, user("robot", later) + rights]) {
     const token = (await store.good(["token", "issue", "robot", "--opaque"])).trim();
     t.equal(await queryStatus(replica, token), 200);
     await put(robot);
