@@ -146,9 +146,10 @@ function requireResource({ issuer }: AuthorizationServerOptions, { oidc }: KoaCo
   const { params = {} } = oidc;
   const isOwn = (name: unknown) => findResource(issuer, name) !== undefined;
   if (![params.resource ?? []].flat().every(isOwn)) throw new errors.InvalidTarget();
-  if (![token?.resource].flat().every(isOwn)) throw new errors.InvalidGrant("another resource");
+  const granted: unknown[] = [token?.resource].flat();
+  if (!granted.every(isOwn)) throw new errors.InvalidGrant("another resource");
   // The library compares spellings.
-  params.resource = token?.resource;
+  if (!granted.includes(params.resource)) params.resource = token?.resource;
 }
 
 /** Claims with the limits of the consent. Without a consent no token is issued. */
