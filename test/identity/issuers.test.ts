@@ -651,3 +651,24 @@ t.test("made-up tokens cause a bounded number of questions at one time", async (
   for (const response of waiting) json(response, { active: false });
   await Promise.all(all);
 });
+
+t.test("questions about tokens in use leave room for others", async (t) => {
+  let waiting: ServerResponse[] | undefined;
+  const { open } = await openEndpoint(t, (_, response) => {
+    if (waiting === undefined) json(response, active);
+    else waiting.push(response);
+  });
+  const issuers = open({ cache: 0 });
+  const names = Array.from({ length: 50 }, (_, at) => `in-use-${at}`);
+  const tokens = await Promise.all(names.map((name) => issuers.verify(name, "query")));
+  waiting = [];
+  mock.timers.enable({ apis: ["Date"], now: Date.now() + 11_000 });
+  t.teardown(() => mock.timers.reset());
+  for (const { isKept } of tokens) t.equal(isKept?.(), true);
+  await eventually("some are asked about", () => waiting?.length === 32);
+  const other = issuers.verify("other", "query");
+  await eventually("another one is, too", () => waiting?.length === 33);
+  for (const response of waiting) json(response, active);
+  waiting = undefined;
+  t.match(await other, { user: "staff:alice" });
+});

@@ -118,6 +118,8 @@ const RECHECK_MS = 10_000;
 
 /** As much as a client may cause by inventing tokens. */
 const MAX_IN_FLIGHT = 64;
+/** Of these for tokens in use, so that others can be asked about. */
+const MAX_RECHECKS = MAX_IN_FLIGHT / 2;
 
 /** `application/x-www-form-urlencoded` (RFC 6749, section 2.3.1). */
 function formEncode(text: string): string {
@@ -185,6 +187,8 @@ interface OneIssuer {
   readonly ask: ((token: string) => Promise<JWTPayload | undefined>) | undefined;
   /** The result of the last introspection. */
   asked: IssuerState;
+  /** Introspections of tokens in use that have no answer yet. */
+  rechecks: number;
 }
 
 function createIssuer(settings: IssuerSettings): OneIssuer {
@@ -194,6 +198,7 @@ function createIssuer(settings: IssuerSettings): OneIssuer {
     keys: createIssuerKeys(settings),
     ask: introspection && createIntrospection(introspection),
     asked: "unused",
+    rechecks: 0,
   };
 }
 
@@ -419,6 +424,7 @@ export class Issuers implements ExternalIssuers {
     let dueAt = isAsked ? Date.now() + RECHECK_MS : 0;
     const check = async () => {
       dueAt = Date.now() + RECHECK_MS;
+      if (isAsked) issuer.rechecks++;
       try {
         await this.#verifyBy(issuer, token);
         if (!isAsked) dueAt = 0;
@@ -426,11 +432,13 @@ export class Issuers implements ExternalIssuers {
         const { status, detail } = error instanceof Refusal ? error : {};
         // The key was known before, so it is not one that has just been added.
         isKept = status !== 401 && detail !== "unknown_key";
+      } finally {
+        if (isAsked) issuer.rechecks--;
       }
     };
     return () => {
-      const isDue = isKept && Date.now() >= dueAt && !this.#recent.get(token)?.isGood();
-      if (isDue) void check();
+      const isDue = isKept && Date.now() >= dueAt && issuer.rechecks < MAX_RECHECKS;
+      if (isDue && !this.#recent.get(token)?.isGood()) void check();
       return isKept;
     };
   }
