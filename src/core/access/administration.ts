@@ -93,15 +93,12 @@ function* sharingMembers(snapshot: Snapshot, group: string): Generator<Holder, u
 
 /** The groups of an issuer, with entries, that a token of this user may name. */
 function possibleGroups(snapshot: Snapshot, username: string): string[] {
-  if (!isExternalUsername(username)) return [];
   const groups = [...snapshot.grants.keys()].flatMap((holder) => groupOf(holder) ?? []);
   return groups.filter((one) => isExternalGroup(one) && mayBeMember(snapshot, one, username));
 }
 
 /** What hides an entry now may expire. */
-function nowAndLater(): number[] {
-  return [Date.now(), Number.POSITIVE_INFINITY];
-}
+const nowAndLater = () => [Date.now(), Number.POSITIVE_INFINITY];
 
 function effectiveRole(snapshot: Snapshot, caller: Caller, database: string): Role | undefined {
   const grants = nowAndLater().map((at) => effectiveGrants(snapshot, caller, at));
