@@ -3,6 +3,9 @@ import t from "tap";
 import { openGatewaySetup, select } from "../gateway/kit.ts";
 import { eventually } from "../kit/eventually.ts";
 import { startGateway, type TestGateway } from "../kit/gateway.ts";
+import { nightly } from "../kit/nightly.ts";
+import { Fleet, SteadyLoad } from "./fleet.ts";
+import { findProgram } from "./programs.ts";
 
 const { gateway: one, upstream } = await openGatewaySetup(t);
 const other = await startGateway(t, { home: one.home, upstream: upstream.url });
@@ -49,3 +52,25 @@ t.test("concurrent changes by both are all kept", async (t) => {
   const text = readFileSync(one.accessFile, "utf8");
   for (const name of names) t.match(text, `username = "${name}"`);
 });
+
+/** Restarts of each replica; to set it: `ROUNDS=20 npx tap run test/deploy/replicas.test.ts`. */
+const ROUNDS = Number(process.env.ROUNDS ?? 1);
+
+const haproxy = findProgram("haproxy");
+
+if (haproxy !== undefined) {
+  t.test("restarting replicas in turn fails no request", nightly, async (t) => {
+    const fleet = await Fleet.start(t, haproxy);
+    const load = new SteadyLoad(fleet.client);
+    for (let round = 0; round < ROUNDS; round++) {
+      for (const index of fleet.replicas.keys()) {
+        await load.waitForMore();
+        await fleet.restart(index);
+      }
+    }
+    await load.waitForMore();
+    await load.stop();
+    t.strictSame(load.failed, []);
+    t.comment(`${load.count} requests`);
+  });
+}
