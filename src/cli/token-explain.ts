@@ -17,6 +17,7 @@ import {
 import {
   type Authenticated,
   claimedIssuer,
+  claimsLogin,
   externalCaller,
   identify,
   isOpaque,
@@ -201,7 +202,7 @@ async function explain(
         ...(await explainOpaque(loaded, state, token)),
       };
     }
-    if (issuer === configuration.auth.issuer) {
+    if (claimsLogin(token, configuration.auth.issuer)) {
       return { ...accepted, issuer, ...(await explainLogin(loaded, state, token)) };
     }
     if (hasEmbeddedServer(configuration) && issuer === assumedUrl(configuration)) {

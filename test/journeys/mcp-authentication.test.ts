@@ -1,7 +1,9 @@
 import t, { type Test } from "tap";
 import { checkRefusal, sendRaw } from "../gateway/kit.ts";
+import { freePort } from "../kit/free-port.ts";
 import { startGateway, type TestGateway } from "../kit/gateway.ts";
 import { tables } from "../kit/tables.ts";
+import { runWarm } from "../kit/warm-command.ts";
 import { handshakeCall, initialize, statelessCall } from "../mcp/messages.ts";
 import { authorize, exchange, obtainTokens } from "../oauth/flow.ts";
 import { callTool, openProxied, refusalOf, revision, send, staff } from "./mcp.ts";
@@ -256,6 +258,27 @@ t.test("an access token is accepted only at its resource", async (t) => {
   const answer = await send(shared, list, foreign.accessToken);
   t.equal(refusalOf(answer), "token_invalid", "one of another gateway");
   t.equal(refusalOf(await send(other, list, accessToken)), "token_invalid");
+});
+
+t.test("login tokens may have the gateway's URL as their issuer, too", async (t) => {
+  const port = await freePort();
+  const url = `http://127.0.0.1:${port}`;
+  const gateway = await startGateway(t, {
+    home: await staffedHome(t, people),
+    auth: `issuer = "${url}"`,
+    config: `[server]\npublic_url = "${url}"`,
+    port,
+  });
+  const login = await tokenOf(gateway, "alice");
+  const options = { username: "alice", password: passwordOf("alice") };
+  const { accessToken } = await obtainTokens(gateway, options);
+  for (const token of [login, accessToken]) {
+    t.equal((await send(gateway, list, token)).status, 200);
+    const explained = await runWarm(gateway.home, ["token", "explain", "-"], token);
+    t.match(explained, { code: 0, stdout: /^verdict: accepted$/m });
+  }
+  t.equal((await gateway.get("/api/me", login)).status, 200);
+  t.equal((await gateway.get("/api/me", accessToken)).body.code, "token_invalid");
 });
 
 t.test("without authentication every local caller is accepted", async (t) => {

@@ -1,6 +1,7 @@
 import { isUtf8 } from "node:buffer";
 import { hash } from "node:crypto";
 import type { IncomingHttpHeaders } from "node:http";
+import { decodeProtectedHeader } from "jose/decode/protected_header";
 import { decodeJwt } from "jose/jwt/decode";
 import type { Attributes, Subject } from "../access/grant.ts";
 import { effectiveGrants } from "../access/groups.ts";
@@ -210,6 +211,19 @@ const unverifiedIssuer = memoize((token: string): { readonly iss: string | undef
  */
 export function claimedIssuer(token: string): string | undefined {
   return unverifiedIssuer(token).iss;
+}
+
+/**
+ * True for what claims to be a login token. Tokens of the embedded authorization server have another
+ * type, and the same issuer if `auth.issuer` is the gateway's URL.
+ */
+export function claimsLogin(token: string, loginIssuer: string): boolean {
+  if (claimedIssuer(token) !== loginIssuer) return false;
+  try {
+    return decodeProtectedHeader(token).typ !== "at+jwt";
+  } catch {
+    return true;
+  }
 }
 
 interface OwnToken extends Pick<TokenClaims, "username" | "tokenId"> {

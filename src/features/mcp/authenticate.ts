@@ -5,6 +5,7 @@ import type { Gateway } from "../../core/http/gateway.ts";
 import {
   type Authenticated,
   claimedIssuer,
+  claimsLogin,
   type ExternalToken,
   externalCaller,
   identify,
@@ -103,7 +104,7 @@ export async function authenticatePrincipal(
     const issued = await findIssued(inventory, tokens.metrics, token);
     return ownPrincipal(gateway, signIns, { ...issued, ...unlimited });
   }
-  if (issuer === configuration.auth.issuer) {
+  if (claimsLogin(token, configuration.auth.issuer)) {
     return ownPrincipal(gateway, signIns, { ...tokens.verify(token), ...unlimited });
   }
   if (authorizationServer !== undefined && issuer === publicUrl) {
