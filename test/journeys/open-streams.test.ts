@@ -57,12 +57,14 @@ async function checkCut(
   await eventually("the upstream sees it", () => upstreamSide?.destroyed === true);
 }
 
+const names = oneWayEach.map((_, number) => `user-${number}`);
+const writers = ["eve", "bob", ...names].map((name) => `${name} main ReadWrite`);
+const grants = ["root * Owner", "rex * Owner", "bob side ReadOnly", ...writers];
+const shared = await openStaffed(t, grants, { config });
+
 t.test("a stream is cut when its right is lost, and others stay open", async (t) => {
-  const names = oneWayEach.map((_, number) => `user-${number}`);
-  const grants = ["root * Owner", "eve main ReadWrite", ...names.map((n) => `${n} main ReadWrite`)];
-  const setting = await openStaffed(t, grants, { config });
-  const { gateway } = setting;
-  const streams = keepOpen(setting);
+  const { gateway } = shared;
+  const streams = keepOpen(shared);
   const root = await tokenOf(gateway, "root");
   const others = [
     await openStream(gateway, "/db/main/events", await tokenOf(gateway, "eve")),
@@ -92,9 +94,8 @@ t.test("a stream is cut when its right is lost, and others stay open", async (t)
 });
 
 t.test("a stream is cut when its token expires", async (t) => {
-  const setting = await openStaffed(t, ["root * Owner", "bob main ReadWrite"], { config });
-  const { gateway } = setting;
-  const streams = keepOpen(setting);
+  const { gateway } = shared;
+  const streams = keepOpen(shared);
   const lasting = await openStream(gateway, "/events", await tokenOf(gateway, "bob"));
   const open = (token: string) => openStream(gateway, "/events", token);
   const { opened: stream, exp } = await openBriefly(gateway, open);
@@ -108,9 +109,8 @@ t.test("a stream is cut when its token expires", async (t) => {
 t.test(
   "a stream is cut when the key of its token is revoked, not when it is rotated",
   async (t) => {
-    const setting = await openStaffed(t, ["root * Owner", "bob main ReadWrite"], { config });
-    const { gateway } = setting;
-    const streams = keepOpen(setting);
+    const { gateway } = shared;
+    const streams = keepOpen(shared);
     const run = async (...words: string[]) => (await runWarm(gateway.home, words)).stdout.trim();
     const { kid } = readKey(gateway.home);
     const opaque = await run("token", "issue", "bob", "--opaque");
@@ -159,10 +159,8 @@ t.test("a stream is cut when its issuer removes the key of its token", async (t)
 });
 
 t.test("a stream is not cut when an unrelated token or grant is lost", async (t) => {
-  const grants = ["root * Owner", "rex * Owner", "bob main ReadWrite", "bob side ReadOnly"];
-  const setting = await openStaffed(t, grants, { config });
-  const { gateway } = setting;
-  const streams = keepOpen(setting);
+  const { gateway } = shared;
+  const streams = keepOpen(shared);
   const [root, rex] = [await tokenOf(gateway, "root"), await tokenOf(gateway, "rex")];
   const [kept, dropped] = [await tokenOf(gateway, "bob"), await tokenOf(gateway, "bob")];
   const lasting = await openStream(gateway, "/db/main/events", kept);
