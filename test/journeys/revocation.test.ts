@@ -70,8 +70,11 @@ t.test("so are tokens of users whose tokens_valid_after is still to come", async
   await loseAll(t, ways, ahead);
 });
 
+const writers = ["bob", "cora", "dan"].map((name) => `${name} main ReadWrite`);
+const shared = openStaffed(t, ["root * Owner", ...writers]);
+
 t.test("a user that is removed and created again cannot use earlier tokens", async (t) => {
-  const { gateway } = await openStaffed(t, ["root * Owner", "bob main ReadWrite"]);
+  const { gateway } = await shared;
   const root = await tokenOf(gateway, "root");
   const run = async (flags: string) => {
     const { code, stdout, stderr } = await runWarm(gateway.home, flags.split(" "));
@@ -125,17 +128,17 @@ t.test("a user that is removed and created again cannot use earlier tokens", asy
 });
 
 t.test("revoking twice within a second revokes the token in between", async (t) => {
-  const { gateway } = await openStaffed(t, ["bob main ReadWrite"]);
+  const { gateway } = await shared;
   for (let round = 0; round < 2; round++) {
-    const token = await tokenOf(gateway, "bob");
-    await succeed(gateway.send("DELETE", "/api/users/bob/tokens", "", token));
+    const token = await tokenOf(gateway, "cora");
+    await succeed(gateway.send("DELETE", "/api/users/cora/tokens", "", token));
     t.equal(await insertRefusal(gateway, token), "token_revoked");
   }
 });
 
 t.test("a request whose token is revoked during the upload is refused", async (t) => {
-  const { gateway, upstream } = await openStaffed(t, ["root * Owner", "bob main ReadWrite"]);
-  const token = await tokenOf(gateway, "bob");
+  const { gateway, upstream } = await shared;
+  const token = await tokenOf(gateway, "dan");
   const call = { jsonrpc: "2.0", id: 1, method: "tools/call", params: {} };
   const { host } = new URL(gateway.url);
   const wires: { wire: Wire; rest: string }[] = [];
