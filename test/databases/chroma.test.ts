@@ -4,7 +4,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import t, { type Test } from "tap";
 import { eventually } from "../kit/eventually.ts";
 import { auditOf, startGateway, temporaryHome } from "../kit/gateway.ts";
-import { runCommand } from "../kit/process.ts";
+import { runWarm } from "../kit/warm-command.ts";
 import { ChromaStub } from "./kit/chroma.ts";
 import { openPreset } from "./kit/open.ts";
 
@@ -68,7 +68,7 @@ t.beforeEach(() => void shared.stub.take());
 t.test("every check of the suite holds", { timeout: 120_000 }, async (t) => {
   const stub = await ChromaStub.open(t);
   const flags = ["preset", "test", "chroma", "--url", stub.url, "--json"];
-  const { code, stdout, stderr } = await runCommand(temporaryHome(t), flags);
+  const { code, stdout, stderr } = await runWarm(temporaryHome(t), flags);
   t.equal(code, 0, stderr);
   const { checks } = JSON.parse(stdout);
   t.ok(checks.length > 300, "it checks something");
@@ -79,7 +79,7 @@ t.test("every check of the suite holds", { timeout: 120_000 }, async (t) => {
 
 t.test("a server that does not respond is an error of its own", async (t) => {
   const flags = ["preset", "test", "chroma", "--url", "http://127.0.0.1:1"];
-  const { code, stderr } = await runCommand(temporaryHome(t), flags);
+  const { code, stderr } = await runWarm(temporaryHome(t), flags);
   t.equal(code, 1);
   t.match(stderr, /no response from http:\/\/127\.0\.0\.1:1/);
 });
@@ -88,7 +88,7 @@ t.test("the suite says when the server is another one, and sends nothing else", 
   const stub = await ChromaStub.open(t);
   for (const name of ["couchdb", "opensearch"]) {
     const flags = ["preset", "test", name, "--url", stub.url];
-    const { code, stderr } = await runCommand(temporaryHome(t), flags);
+    const { code, stderr } = await runWarm(temporaryHome(t), flags);
     t.equal(code, 1);
     t.match(stderr, new RegExp(`${stub.url} does not answer as ${name} does: .*--credential-file`));
     t.same([...new Set(stub.take().map(({ method, url }) => `${method} ${url}`))], ["GET /"]);

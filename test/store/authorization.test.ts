@@ -19,8 +19,8 @@ import {
   writeConfiguration,
 } from "../kit/gateway.ts";
 import { caseCount } from "../kit/nightly.ts";
-import { runCommand } from "../kit/process.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
+import { runWarm } from "../kit/warm-command.ts";
 import { connectEarlier, connectStateless } from "../mcp/clients.ts";
 import { statelessCall } from "../mcp/messages.ts";
 import { PlainBrowser } from "../oauth/browser.ts";
@@ -236,7 +236,7 @@ t.test("connected apps survive the move from files to the store", async (t) => {
   copyFileSync(path.join(store.home, "store.key"), path.join(home, "store.key"));
   const config = storeConfig(store.url, { mcp: "enabled = true" });
   writeConfiguration(home, { ...options, config });
-  t.match(await runCommand(home, ["store", "import", before.accessFile]), {
+  t.match(await runWarm(home, ["store", "import", before.accessFile]), {
     code: 0,
     stdout: /with 2 connected apps/,
   });
@@ -245,7 +245,7 @@ t.test("connected apps survive the move from files to the store", async (t) => {
   t.equal((await send(after, list, app.accessToken)).status, 200);
   t.equal(refusalOf(await send(after, list, revoked.accessToken)), "token_revoked");
   t.equal((await refresh(after, revoked.clientId, revoked.refreshToken)).status, 200);
-  const { stdout } = await runCommand(home, ["token", "list", "--json"]);
+  const { stdout } = await runWarm(home, ["token", "list", "--json"]);
   t.match(
     JSON.parse(stdout).apps.find(({ client }: { client: string }) => client === app.clientId),
     { username: "alice", called: ["whoami"] },
