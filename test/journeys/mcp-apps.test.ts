@@ -268,6 +268,7 @@ for (const workers of [1, 3]) {
     const [AT_ONCE, ROUNDS] = [8, 3];
     const home = await staffedHome(t, grants);
     const gateway = workers === 1 ? shared : await startGateway(t, { home, ...servedBy(workers) });
+    const logged = gateway.service.output.length;
     const refreshed = /"grant_type":"refresh_token"[^\n]*"outcome":"allowed"/g;
     const refreshes = () => gateway.service.output.match(refreshed)?.length ?? 0;
     for (const { name, make } of [client2, sdk1]) {
@@ -285,7 +286,13 @@ for (const workers of [1, 3]) {
       const before = refreshes();
       for (let round = 0; round < ROUNDS; round++) {
         spoilToken(notebook);
-        const calls = Array.from({ length: AT_ONCE }, () => app.listTools());
+        const calls = Array.from({ length: AT_ONCE }, () =>
+          // The earlier SDK gives up on a call whose 401 comes while another call is sent again.
+          app.listTools().catch((error: unknown) => {
+            if (/401 after successful authentication/.test(String(error))) return app.listTools();
+            throw error;
+          }),
+        );
         for (const { tools } of await Promise.all(calls)) t.ok(tools.length > 0, name);
       }
       t.equal(notebook.sentTo, undefined, `${name} need not ask its user again`);
@@ -293,7 +300,8 @@ for (const workers of [1, 3]) {
       const what = `${name} has refreshed more than once a round`;
       await eventually(what, () => refreshes() - before > ROUNDS);
     }
-    t.notMatch(gateway.service.output, "oauth_replay");
+    const refusals = /oauth_replay|"token_(?:revoked|expired)"/;
+    t.notMatch(gateway.service.output.slice(logged), refusals);
   });
 }
 
