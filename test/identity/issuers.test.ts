@@ -3,9 +3,10 @@ import { createServer, type IncomingMessage, type ServerResponse } from "node:ht
 import path from "node:path";
 import { text } from "node:stream/consumers";
 import { mock } from "node:test";
+import { pino } from "pino";
 import t, { type Test } from "tap";
 import type { IssuerSettings } from "../../src/core/config/schema.ts";
-import type { Issuers } from "../../src/features/issuers/issuers.ts";
+import { Issuers } from "../../src/features/issuers/issuers.ts";
 import { refusedBy } from "../access/kit.ts";
 import { eventually } from "../kit/eventually.ts";
 import { temporaryHome } from "../kit/gateway.ts";
@@ -671,4 +672,40 @@ t.test("questions about tokens in use leave room for others", async (t) => {
   for (const response of waiting) json(response, active);
   waiting = undefined;
   t.match(await other, { user: "staff:alice" });
+});
+
+t.test("an issuer that does not answer is tried with one token in use at a time", async (t) => {
+  const own = await TestIssuer.start(t);
+  const warnings: string[] = [];
+  const log = pino({ level: "warn" }, { write: (line: string) => void warnings.push(line) });
+  const issuers = new Issuers([{ ...settings, issuer: own.url }], () => "", log);
+  t.teardown(() => issuers.close());
+  const exp = now + 7200;
+  const names = ["a", "b", "c", "d"];
+  const tokens = await Promise.all(
+    names.map(async (sub) =>
+      issuers.verify(await own.sign("gatehouse", { claims: { sub, exp } }), "query"),
+    ),
+  );
+  own.failure = 500;
+  mock.timers.enable({ apis: ["Date"], now: Date.now() + 601_000 });
+  t.teardown(() => mock.timers.reset());
+  const checkAll = () => {
+    for (const { isKept } of tokens) t.equal(isKept?.(), true);
+  };
+  checkAll();
+  await eventually("each has been tried", () => warnings.length === 4);
+  for (let second = 0; second < 15; second++) {
+    mock.timers.tick(1000);
+    checkAll();
+    await new Promise(setImmediate);
+  }
+  await eventually("one is tried again", () => warnings.length === 5);
+  own.failure = undefined;
+  own.keys = [await makeKey("other")];
+  mock.timers.tick(11_000);
+  await eventually("all end once the issuer answers", () => {
+    mock.timers.tick(1000);
+    return tokens.every(({ isKept }) => isKept?.() === false);
+  });
 });

@@ -189,6 +189,8 @@ interface OneIssuer {
   asked: IssuerState;
   /** Introspections of tokens in use that have no answer yet. */
   rechecks: number;
+  /** When one token in use is tried again after the issuer has not answered, and 0 if it has. */
+  retryAt: number;
 }
 
 function createIssuer(settings: IssuerSettings): OneIssuer {
@@ -199,6 +201,7 @@ function createIssuer(settings: IssuerSettings): OneIssuer {
     ask: introspection && createIntrospection(introspection),
     asked: "unused",
     rechecks: 0,
+    retryAt: 0,
   };
 }
 
@@ -424,20 +427,24 @@ export class Issuers implements ExternalIssuers {
     let dueAt = isAsked ? Date.now() + RECHECK_MS : 0;
     const check = async () => {
       dueAt = Date.now() + RECHECK_MS;
+      if (issuer.retryAt > 0) issuer.retryAt = dueAt;
       if (isAsked) issuer.rechecks++;
       try {
         await this.#verifyBy(issuer, token);
+        issuer.retryAt = 0;
         if (!isAsked) dueAt = 0;
       } catch (error) {
         const { status, detail } = error instanceof Refusal ? error : {};
         // The key was known before, so it is not one that has just been added.
         isKept = status !== 401 && detail !== "unknown_key";
+        if (isKept) issuer.retryAt = Date.now() + RECHECK_MS;
       } finally {
         if (isAsked) issuer.rechecks--;
       }
     };
     return () => {
-      const isDue = isKept && Date.now() >= dueAt && issuer.rechecks < MAX_RECHECKS;
+      const isTime = Date.now() >= Math.max(dueAt, issuer.retryAt);
+      const isDue = isKept && isTime && issuer.rechecks < MAX_RECHECKS;
       if (isDue && !this.#recent.get(token)?.isGood()) void check();
       return isKept;
     };
