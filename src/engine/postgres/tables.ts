@@ -41,8 +41,8 @@ async function keepTable(context: PostgresContext, name: string): Promise<Postgr
 const FIRST_OF_EXTENSIONS = sql.lit(16_384);
 
 /**
- * Whether a type has an equality of its own on the session's search path. \`citext\` of another schema
- * would be compared as \`text\`, but sorted as itself.
+ * Whether a type has an equality of its own on the search path of the session. `citext` of another
+ * schema would be compared as `text`, but sorted as itself.
  */
 const hasOperators = sql`(base.oid < ${FIRST_OF_EXTENSIONS} or exists (
   select 1 from pg_catalog.pg_opclass as class
