@@ -100,7 +100,10 @@ interface Base {
   readonly opened: AsyncDisposableStack;
 }
 
-async function openRules({ loaded, log, member, store }: Base): Promise<AccessRules> {
+async function openRules(
+  { loaded, log, member, store }: Base,
+  revocations: LiveRevocations,
+): Promise<AccessRules> {
   const { auth, store: settings } = loaded.configuration;
   if (store !== undefined && settings.access === "store") return store.access;
   const file = auth.access_control_file;
@@ -110,16 +113,19 @@ async function openRules({ loaded, log, member, store }: Base): Promise<AccessRu
     // With several replicas, each would change its own copy. The file must be changed at its
     // source.
     isReadOnly: store !== undefined,
+    // Programs revoke a user's tokens before they write a new password. A login in between would get
+    // a token of the revoked ones.
+    ...(store === undefined ? { beforeChange: () => revocations.reload() } : {}),
     ...(member === undefined ? {} : { broadcastReload: () => member.broadcastReload("access") }),
   });
 }
 
 /** Opens the access rules and reports their reloads. */
-async function openAccess(base: Base): Promise<AccessRules> {
+async function openAccess(base: Base, revocations: LiveRevocations): Promise<AccessRules> {
   const { loaded, log, audit, metrics, member, opened } = base;
   const { configuration } = loaded;
   const records = { log, audit, metrics, configuration, databases: knownDatabases(loaded) };
-  const access = await openRules(base);
+  const access = await openRules(base, revocations);
   access.subscribe((event) => reportReload(records, event));
   opened.defer(() => access.close());
   metrics?.reloaded(access.version);
@@ -244,6 +250,7 @@ async function openInventory({ loaded, store, log, opened }: Base): Promise<Live
 async function openIdentity(
   base: Base,
   access: AccessRules,
+  revocations: LiveRevocations,
   changes: ChangeJournal,
   { throttle, hashing }: Shared,
 ) {
@@ -251,8 +258,6 @@ async function openIdentity(
   const { auth, store: settings } = loaded.configuration;
   const keys = await openKeys(base);
   opened.defer(() => keys.close());
-  const revocations = store?.revocations ?? (await openRevokedTokens(base));
-  opened.defer(() => revocations.close());
   if (store === undefined || settings.access === "file") {
     const onFailure = (user: string, error: unknown) =>
       log.error({ user, reason: errorMessage(error) }, "tokens could not be revoked permanently");
@@ -565,10 +570,12 @@ export async function openGateway(
   const store = await openSharedStore(configuration, log, metrics, opened);
   const base = { loaded, log, audit, metrics, member, store, opened };
   const activity = await openActivity(base);
-  access = await openAccess(base);
+  const revocations = store?.revocations ?? (await openRevokedTokens(base));
+  opened.defer(() => revocations.close());
+  access = await openAccess(base, revocations);
   const shared = await openShared(base);
   const changes = openChanges(base, access, shared);
-  const identity = await openIdentity(base, access, changes, shared);
+  const identity = await openIdentity(base, access, revocations, changes, shared);
   const issuers = await openIssuers(base, () => mcpResources(gateway.publicUrl));
   const credential = openUpstreamCredential(configuration, log, opened);
   const routing = await openUpstream(base, credential);

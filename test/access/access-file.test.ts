@@ -17,7 +17,7 @@ import t from "tap";
 import { openAccessFile } from "../../src/core/access/access-file.ts";
 import type { ReloadEvent } from "../../src/core/access/access-rules.ts";
 import { readHolder } from "../../src/core/access/grant.ts";
-import { PATIENCE_MS } from "../kit/eventually.ts";
+import { eventually, PATIENCE_MS } from "../kit/eventually.ts";
 import { accessFile, grantOn } from "./kit.ts";
 import { holding, watched } from "./watched.ts";
 
@@ -44,6 +44,26 @@ async function renameOver(file: string, text: string): Promise<void> {
   await writeFile(`${file}.next`, text, { mode: 0o600 });
   await rename(`${file}.next`, file);
 }
+
+t.test("a change is in force once what must precede it is done", async (t) => {
+  const file = accessFile(t, holding("ReadOnly"));
+  const { promise, resolve } = Promise.withResolvers<void>();
+  let isAsked = false;
+  const beforeChange = () => {
+    isAsked = true;
+    return promise;
+  };
+  const access = await openAccessFile(file, { checkRead: true, beforeChange });
+  t.teardown(() => access.close());
+  const { version } = access;
+  t.notOk(isAsked, "the first state is no change");
+  await renameOver(file, holding("ReadWrite"));
+  await eventually("the change is read", async () => isAsked);
+  await delay(3 * STILL_MS);
+  t.equal(access.version, version);
+  resolve();
+  await eventually("the change is in force", async () => access.version !== version);
+});
 
 t.test("a save in place takes effect and reports what changed", async (t) => {
   const file = accessFile(t, holding("ReadOnly"));
