@@ -44,6 +44,18 @@ async function limitedEngine(t: Test, queryTimeLimit: number) {
   return { directory, ask: (body: object) => query(address, body) };
 }
 
+/** Sends a query that takes minutes, and waits until a process works on it. */
+async function stallIn(worker: number, address: string): Promise<ClientRequest> {
+  const ticks = () => {
+    const [, after = ""] = readFileSync(`/proc/${worker}/stat`, "utf8").split(") ");
+    return Number(after.split(" ")[11]);
+  };
+  const before = ticks();
+  const stalled = await sendOnly(address, endlessSelect);
+  await eventually("the query runs", () => ticks() > before + 5);
+  return stalled;
+}
+
 const storeOptions = { timeLimit: 30_000, log: pino({ level: "silent" }), isGuest: false };
 const grammar = createGrammar({ extraFields: [], operations: {} });
 
@@ -126,9 +138,9 @@ t.test("a SQLite process that dies before a long body is run is replaced", async
   const { ask, engine } = await freshEngine(t);
   await fillForJoin(ask);
   await ask(createTable("c", { key: "int", id: "double" }));
-  const reading = await sendOnly(engine.address, endlessSelect);
-  t.teardown(() => reading.destroy());
   const [reader = 0] = childrenOf(process.pid);
+  const reading = await stallIn(reader, engine.address);
+  t.teardown(() => reading.destroy());
   const writing = ask(insert("c", manyRows));
   const others = () => childrenOf(process.pid).filter((pid) => pid !== reader);
   await eventually("a worker waits", () => others().length > 0);
@@ -142,13 +154,13 @@ t.test("a SQLite process that dies before a long body is run is replaced", async
 t.test("the query of a client that leaves ends", async (t) => {
   const { ask, engine } = await freshEngine(t);
   await fillForJoin(ask);
-  const [worker] = childrenOf(process.pid);
-  const stalled = await sendOnly(engine.address, endlessSelect);
+  const [worker = 0] = childrenOf(process.pid);
+  const stalled = await stallIn(worker, engine.address);
   await ask(firstRow);
   stalled.destroy();
   // A write waits for every reader of its database.
   t.match(await ask(remove("a")), { status: 200 });
-  await eventually("its worker has ended", () => !childrenOf(process.pid).includes(worker ?? 0));
+  await eventually("its worker has ended", () => !childrenOf(process.pid).includes(worker));
   t.same((await ask(selectAll("a"))).body.data, []);
 });
 
