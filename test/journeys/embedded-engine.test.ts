@@ -81,6 +81,8 @@ t.test("a second gateway on a service directory is refused at once", async (t) =
 
 t.test("a killed SQLite process is replaced, and none outlives the gateway", async (t) => {
   const { gateway, token, pid, sqlite } = await scene(t, first.gateway.home);
+  // Until then it may still be starting.
+  await answers(t, gateway, token, [{ id: 1 }]);
   // A negative id is a process group, which a terminal's Ctrl-C signals. The gateway is in another.
   process.kill(-sqlite, "SIGINT");
   t.ok(isAlive(sqlite) && isAlive(pid));
