@@ -19,7 +19,7 @@ interface AccessFileOptions extends ReadOptions {
   readonly isReadOnly?: boolean;
   /** Makes the other processes reload the file, and resolves when they have. */
   readonly broadcastReload?: () => Promise<void>;
-  /** Awaited before a change that was read is in force. */
+  /** Awaited before a change by another writer is in force. */
   readonly beforeChange?: () => Promise<void>;
   readonly warn?: (reason: string) => void;
 }
@@ -74,7 +74,7 @@ export async function openAccessFile(
       const next = await readAccessFile(file, options, expected ?? parsed);
       if (next.snapshot.version === snapshot.version && !stale) return;
       const diff = await runCooperatively(diffSteps(snapshot, next.snapshot));
-      await options.beforeChange?.();
+      if (next !== expected) await options.beforeChange?.();
       const previous = snapshot;
       accept(next);
       stale = false;
