@@ -12,12 +12,11 @@ import { childrenOf, isAlive } from "../kit/process-info.ts";
 import {
   createDatabase,
   createTable,
-  endlessSelect,
   fillForJoin,
   insert,
   query,
   selectAll,
-  sendOnly,
+  stallIn,
   startOver,
   temporaryDirectory,
 } from "./kit.ts";
@@ -81,7 +80,8 @@ t.test("a busy worker ends with a killed engine", async (t) => {
   const { engine, address } = await spawnEngine(directory);
   t.teardown(() => engine.kill("SIGKILL"));
   await fillForJoin((body) => query(address, body));
-  await sendOnly(address, endlessSelect);
+  const [busy = 0] = childrenOf(engine.pid ?? 0);
+  await stallIn(busy, address);
   await query(address, selectAll("a", { limit: 1 }));
   const workers = childrenOf(engine.pid ?? 0);
   t.ok(workers.length > 1, "one is busy, another has answered");

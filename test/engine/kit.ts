@@ -11,6 +11,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { text } from "node:stream/consumers";
 import { pino } from "pino";
+import { cpuSecondsOf } from "../../bench/rig/program.ts";
+import { eventually } from "../kit/eventually.ts";
 import type { Teardown } from "./guarded.ts";
 import { type Engine, startEngine } from "./server.ts";
 
@@ -138,6 +140,17 @@ export const endlessSelect = {
     ],
   },
 };
+
+/**
+ * Sends `endlessSelect`, and waits until a SQLite process works on it. Otherwise a request that is sent
+ * later could arrive first, and the query run in another process.
+ */
+export async function stallIn(worker: number, address: string): Promise<ClientRequest> {
+  const before = cpuSecondsOf(worker);
+  const stalled = await sendOnly(address, endlessSelect);
+  await eventually("the query runs", () => cpuSecondsOf(worker) > before + 0.05);
+  return stalled;
+}
 
 /** A new directory, removed at the end of the test; short, since socket paths have a limit. */
 export function temporaryDirectory(test: Teardown): string {

@@ -31,6 +31,7 @@ import {
   selectAll,
   send,
   sendOnly,
+  stallIn,
   startOver,
   temporaryDirectory,
 } from "./kit.ts";
@@ -42,18 +43,6 @@ async function limitedEngine(t: Test, queryTimeLimit: number) {
   await engine.close();
   const { address } = await startOver(t, directory, { queryTimeLimit });
   return { directory, ask: (body: object) => query(address, body) };
-}
-
-/** Sends a query that takes minutes, and waits until a process works on it. */
-async function stallIn(worker: number, address: string): Promise<ClientRequest> {
-  const ticks = () => {
-    const [, after = ""] = readFileSync(`/proc/${worker}/stat`, "utf8").split(") ");
-    return Number(after.split(" ")[11]);
-  };
-  const before = ticks();
-  const stalled = await sendOnly(address, endlessSelect);
-  await eventually("the query runs", () => ticks() > before + 5);
-  return stalled;
 }
 
 const storeOptions = { timeLimit: 30_000, log: pino({ level: "silent" }), isGuest: false };
