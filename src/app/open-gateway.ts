@@ -1,11 +1,6 @@
 import { existsSync } from "node:fs";
 import { openAccessFile } from "../core/access/access-file.ts";
-import type {
-  AccessRules,
-  ChangeOptions,
-  Plan,
-  WrittenChange,
-} from "../core/access/access-rules.ts";
+import type { AccessRules, ChangeOptions, Plan } from "../core/access/access-rules.ts";
 import { holderText } from "../core/access/grant.ts";
 import { changedHolder } from "../core/access/record-change.ts";
 import { errorMessage } from "../core/base/client-error.ts";
@@ -57,7 +52,6 @@ import {
 import { type Audit, createAudit } from "../core/observe/audit.ts";
 import type { Log } from "../core/observe/log.ts";
 import type { Metrics } from "../core/observe/metrics.ts";
-import type { Tracing } from "../core/observe/tracing.ts";
 import { CLIENT_TIMEOUT_MS } from "../core/upstream/answer-stream.ts";
 import { BackendGroup, type BackendOptions } from "../core/upstream/backends.ts";
 import { openUpstreamCredential, type UpstreamCredential } from "../core/upstream/credential.ts";
@@ -100,10 +94,7 @@ interface Base {
   readonly opened: AsyncDisposableStack;
 }
 
-async function openRules(
-  { loaded, log, member, store }: Base,
-  revocations: LiveRevocations,
-): Promise<AccessRules> {
+async function openRules({ loaded, log, member, store }: Base, revocations: LiveRevocations) {
   const { auth, store: settings } = loaded.configuration;
   if (store !== undefined && settings.access === "store") return store.access;
   const file = auth.access_control_file;
@@ -170,11 +161,7 @@ function openChanges(
 }
 
 /** Writes changes caused by a login, such as a hash with a higher cost, as the user's own. */
-async function changeAsUser(
-  access: AccessRules,
-  journal: ChangeJournal,
-  plan: Plan,
-): Promise<WrittenChange> {
+async function changeAsUser(access: AccessRules, journal: ChangeJournal, plan: Plan) {
   const beforeWrite: ChangeOptions["beforeWrite"] = (_, step) => journal.noteStep(step);
   const written = await access.change(plan, { beforeWrite });
   const { version } = written.snapshot;
@@ -383,10 +370,7 @@ async function openOwnDatabase({ loaded, log, member }: Base, metrics: QueryMetr
 }
 
 /** Opens the configured upstreams, or the engine as the first one. */
-async function openUpstream(
-  base: Base,
-  credential: UpstreamCredential | undefined,
-): Promise<DatabaseRouting> {
+async function openUpstream(base: Base, credential: UpstreamCredential | undefined) {
   const { loaded, log, metrics, opened } = base;
   const { upstream } = loaded.configuration;
   const options: BackendOptions = {
@@ -480,10 +464,7 @@ function transportHeaders({ server, auth }: Configuration): readonly string[] {
 const registered = Symbol.for("opentelemetry.js.api.1");
 
 /** Loads nothing unless an OpenTelemetry SDK is registered in this process. */
-async function openTraces(
-  { log, opened }: Base,
-  routing: DatabaseRouting,
-): Promise<Tracing | undefined> {
+async function openTraces({ log, opened }: Base, routing: DatabaseRouting) {
   if (!(registered in globalThis)) return undefined;
   const { openTracing } = await import("../core/observe/tracing.ts");
   const targets = routing.targets.map(({ name }) => name);
@@ -541,9 +522,9 @@ async function openActivity(base: Base): Promise<ActivityRecorder> {
 async function openPreset(gateway: Gateway): Promise<PresetServer | undefined> {
   const { preset } = gateway.configuration.upstream;
   if (preset === undefined) return undefined;
-  const { loadPreset } = await import("../features/databases/presets.ts");
+  const { presets } = await import("../features/databases/presets.ts");
   const { PresetServer } = await import("../features/databases/serve.ts");
-  return new PresetServer(await loadPreset(preset), gateway);
+  return new PresetServer(await presets[preset](), gateway);
 }
 
 export async function openGateway(

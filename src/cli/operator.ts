@@ -84,8 +84,7 @@ const messages: Partial<Record<RefusalCode, (about: About) => string>> = {
 };
 
 export function namedRefusal(code: RefusalCode, about: About): Refusal {
-  const message = messages[code]?.(about);
-  return new Refusal(code, message === undefined ? {} : { message });
+  return new Refusal(code, { message: messages[code]?.(about) });
 }
 
 /** Adds the user and the grant to a refusal, since a script may run many commands. */

@@ -11,29 +11,17 @@ import { FAILURE, onStop, print, printJson, printList } from "./output.ts";
 import { readServerCredential } from "./upstream.ts";
 
 async function show(name: PresetName, options: CommonOptions): Promise<void> {
-  const { loadPreset } = await import("../features/databases/presets.ts");
-  const { endpoints } = await loadPreset(name);
-  const view = ({ method, path, right, names = "", parameters = [], body }: PresetEndpoint) => ({
-    method,
-    path,
-    right,
-    names,
-    parameters,
-    body: body ?? "none",
-  });
-  printList(
-    endpoints.map(view),
-    options,
-    ["METHOD", "PATH", "RIGHT", "NAMES BESIDES THE PATH", "PARAMETERS", "BODY"],
-    ({ method, path, right, names, parameters, body }) => [
-      method,
-      path,
-      right,
-      names,
-      parameters.join(" "),
-      body,
-    ],
-  );
+  const { presets } = await import("../features/databases/presets.ts");
+  const { endpoints } = await presets[name]();
+  const view = ({ method, path, right, names = "", parameters = [], body }: PresetEndpoint) => {
+    return { method, path, right, names, parameters, body: body ?? "none" };
+  };
+  const head = ["METHOD", "PATH", "RIGHT", "NAMES BESIDES THE PATH", "PARAMETERS", "BODY"];
+  printList(endpoints.map(view), options, head, ({ parameters, body, ...texts }) => [
+    ...Object.values(texts),
+    parameters.join(" "),
+    body,
+  ]);
 }
 
 interface TestOptions extends CommonOptions {
@@ -60,9 +48,9 @@ function printFailure({ title, found = "" }: SuiteCheck): void {
 
 async function test(name: PresetName, options: TestOptions): Promise<void> {
   const server = await readServer(options);
-  const { suiteFor } = await import("../features/databases/presets.ts");
+  const { suites } = await import("../features/databases/presets.ts");
   const { runSuite, writeSuiteFiles } = await import("../features/databases/suites.ts");
-  const suite = await suiteFor(name);
+  const suite = await suites[name]();
   const checks: SuiteCheck[] = [];
   const stop = new AbortController();
   // The suite removes its databases first.

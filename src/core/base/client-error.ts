@@ -10,7 +10,10 @@ export abstract class ClientError extends Error {
   /** For the log only; never sent to the client. */
   readonly detail: string | undefined;
 
-  constructor(message: string, { detail, ...options }: ErrorOptions & { detail?: string } = {}) {
+  constructor(
+    message: string,
+    { detail, ...options }: ErrorOptions & { detail?: string | undefined } = {},
+  ) {
     const limit = Error.stackTraceLimit;
     Error.stackTraceLimit = 0;
     super(message, options);

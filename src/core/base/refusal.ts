@@ -175,13 +175,13 @@ export interface RefusedToken {
 
 interface RefusalOptions {
   /** Replaces the table's message by a more specific one. */
-  message?: string;
-  detail?: string;
+  message?: string | undefined;
+  detail?: string | undefined;
   /** The refused token; the audit then shows `detail` too. */
   token?: RefusedToken;
-  members?: Members;
+  members?: Members | undefined;
   /** Seconds after which a retry may succeed (RFC 9110, section 10.2.3). */
-  retryAfter?: number;
+  retryAfter?: number | undefined;
   /** The methods that are allowed, for 405 (RFC 9110, section 10.2.1). */
   allow?: string;
   /** The scopes that the operation needs, separated by spaces (RFC 6750, section 3). */

@@ -97,11 +97,7 @@ function recordOperations(
 }
 
 /** Each database is listed once, in the query's order, with the role on it. */
-function upstreamIdentity(
-  username: string,
-  query: Query,
-  decisions: readonly Decision[],
-): Identity {
+function upstreamIdentity(username: string, query: Query, decisions: readonly Decision[]) {
   const roles = new Map<string, string>();
   for (const [at, { database }] of query.accesses.entries()) {
     roles.set(database, decisions[at]?.role ?? "");
@@ -139,18 +135,17 @@ const openRights: Omit<Authorization, "snapshot" | "decidedAt"> = {
 };
 
 export function requireAllowed({ reason, message }: Decision): void {
-  if (reason !== "allowed") throw new Refusal(reason, message === undefined ? {} : { message });
+  if (reason !== "allowed") throw new Refusal(reason, { message });
 }
 
 function denialRefusal({ batch }: Query, { decisions, reason }: QueryDecision): Refusal {
   const { message } = decisions.at(-1) ?? {};
   const code = reason === "allowed" ? "no_grant" : reason;
-  const options = message === undefined ? {} : { message };
-  if (!batch) return new Refusal(code, options);
+  if (!batch) return new Refusal(code, { message });
   const element = decisions.length - 1;
   const members = { element, reason: code };
   const detail = `Batch[${element}]: ${code}`;
-  return new Refusal("batch_member_denied", { ...options, detail, members });
+  return new Refusal("batch_member_denied", { message, detail, members });
 }
 
 /**

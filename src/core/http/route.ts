@@ -70,10 +70,7 @@ export interface Routes {
   readonly home: Endpoint;
 }
 
-function matchSegments(
-  pattern: readonly string[],
-  segments: readonly string[],
-): Record<string, string> | undefined {
+function matchSegments(pattern: readonly string[], segments: readonly string[]) {
   const isOpen = pattern.at(-1) === "*";
   const fits = isOpen ? segments.length >= pattern.length : segments.length === pattern.length;
   if (!fits) return undefined;
@@ -144,7 +141,7 @@ function parameter(
     // The percent-encoding is invalid.
   }
   if (text !== undefined && isValid(text)) return text;
-  throw new Refusal(code, message === undefined ? {} : { message });
+  throw new Refusal(code, { message });
 }
 
 export function usernameParameter(exchange: Exchange): string {

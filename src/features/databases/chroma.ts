@@ -242,12 +242,7 @@ async function planFork(request: PresetRequest): Promise<Plan> {
 
 type Options = Pick<PresetEndpoint, "names" | "parameters" | "body">;
 
-function on(
-  routes: string,
-  right: string,
-  plan: PresetEndpoint["plan"],
-  options: Options = {},
-): PresetEndpoint[] {
+function on(routes: string, right: string, plan: PresetEndpoint["plan"], options: Options = {}) {
   return endpointsAt(routes, () => ({ ...options, right, plan }));
 }
 

@@ -108,9 +108,8 @@ function rightsToWrite(
   isReplicated: boolean,
   isRevision = false,
 ): PermissionClass[] {
-  const { _deleted: deleted = false, _rev: rev, _revisions: revisions } = document;
-  if (typeof deleted !== "boolean") throw badRequest("_deleted must be true or false");
-  if (deleted) return withDesign(id, ["DELETE"]);
+  if (readFlag(document._deleted, "_deleted", false)) return withDesign(id, ["DELETE"]);
+  const { _rev: rev, _revisions: revisions } = document;
   const hasAny = isRevision || rev !== undefined || revisions !== undefined;
   return withDesign(id, rightsWith(isReplicated || hasAny));
 }
@@ -516,16 +515,16 @@ function on(
 const json: Options = { body: "json" };
 const optionalJson: Options = { body: "optional json" };
 /** What `curl --data` sends is taken for JSON, as CouchDB does with PUT. */
-const anyJson = ["application/json", "application/x-www-form-urlencoded"];
-/** CouchDB's replicator sends a document with attachments in parts. */
-const documentTypes = [...anyJson, "multipart/related"];
+const types = ["application/json", "application/x-www-form-urlencoded"];
+const anyJson: Options = { body: "json", types };
 
 const documentParameters = `attachments att_encoding_info atts_since conflicts deleted
   deleted_conflicts latest local_seq meta open_revs r rev revs revs_info`;
 
 function ofDocument(path: string): PresetEndpoint[] {
   const written = "by revision and _deleted";
-  const body: Options = { body: "json", types: documentTypes, names: "_id" };
+  // CouchDB's replicator sends a document with attachments in parts.
+  const body: Options = { body: "json", types: [...types, "multipart/related"], names: "_id" };
   const target: Options = { names: "Destination header" };
   return [
     on(`GET ${path}`, "SELECT", readDocument, documentParameters),
@@ -555,7 +554,7 @@ const view = "_design/:ddoc/_view/:view";
 const createDatabase = needs("CREATE DATABASE");
 
 function ofDatabase(path: string): PresetEndpoint[] {
-  const made: Options = { body: "optional json", types: anyJson };
+  const made: Options = { body: "optional json", types };
   const document: Options = { body: "json", names: "_id" };
   return [
     on(`GET ${path}`, "SELECT", select),
@@ -599,10 +598,7 @@ const endpoints: readonly PresetEndpoint[] = [
   ofDocument(`${database}/:doc`),
   ofDocument(`${database}/_design/:ddoc`),
   on(`GET ${database}/_local/:checkpoint`, "SELECT", checkpoint, "rev"),
-  on(`PUT ${database}/_local/:checkpoint`, "SELECT", checkpoint, "rev batch w", {
-    body: "json",
-    types: anyJson,
-  }),
+  on(`PUT ${database}/_local/:checkpoint`, "SELECT", checkpoint, "rev batch w", anyJson),
   on(`DELETE ${database}/_local/:checkpoint`, "SELECT", checkpoint, "rev batch w"),
   ofAttachment(`${database}/:doc/:name*`),
   ofAttachment(`${database}/_design/:ddoc/:name*`),
@@ -629,12 +625,9 @@ const endpoints: readonly PresetEndpoint[] = [
   on(`POST ${database}/_ensure_full_commit`, "SELECT", select, "", optionalJson),
   on(`GET ${database}/_security`, "GRANT", needs("GRANT")),
   // Only an Owner has this right.
-  on(`PUT ${database}/_security`, "CREATE DATABASE", createDatabase, "", {
-    body: "json",
-    types: anyJson,
-  }),
+  on(`PUT ${database}/_security`, "CREATE DATABASE", createDatabase, "", anyJson),
   on(`GET ${database}/_revs_limit`, "SELECT", select),
-  on(`PUT ${database}/_revs_limit`, "CREATE", create, "", { body: "json", types: anyJson }),
+  on(`PUT ${database}/_revs_limit`, "CREATE", create, "", anyJson),
   on(
     `POST ${database}/_compact ${database}/_compact/:ddoc ${database}/_view_cleanup`,
     "CREATE",

@@ -55,11 +55,9 @@ export class Handles {
   /** @throws Refusal `handle_not_found` */
   open(kind: string, user: string, sealed: string): Handle {
     const { ring } = this.#keys;
-    const { algorithm } = ring;
-    const verifier = (kid: string) => ring.verifier(kid);
     const pin = {
-      algorithm,
-      verifier,
+      algorithm: ring.algorithm,
+      verifier: (kid: string) => ring.verifier(kid),
       type: TYPE,
       issuer: this.#issuer,
       audience: AUDIENCE,

@@ -1,12 +1,11 @@
 import { LRUCache } from "lru-cache";
-import { Refusal } from "../../core/base/refusal.ts";
 import type { Exchange } from "../../core/http/exchange.ts";
 import type { Gateway } from "../../core/http/gateway.ts";
 import { parseUnrounded } from "../../core/json/exact.ts";
-import type { QueryAnswer } from "../../core/upstream/answer-stream.ts";
-import { BufferedAnswer } from "../../core/upstream/answer-stream.ts";
+import { BufferedAnswer, type QueryAnswer } from "../../core/upstream/answer-stream.ts";
 import type { ForwardedRequest } from "../../core/upstream/database.ts";
 import { credentialHeaders, fieldIn, fieldLines } from "../../core/upstream/headers.ts";
+import { brokenAnswer } from "./body.ts";
 import type { Json, LookupAnswer } from "./preset.ts";
 
 const MAX_REMEMBERED = 10_000;
@@ -73,9 +72,7 @@ export class Lookups {
       isRead: true,
     });
     const { status } = answer;
-    if (status >= 500) {
-      throw new Refusal("upstream_broken", { detail: `${status} for a lookup` });
-    }
+    if (status >= 500) throw brokenAnswer(`${status} for a lookup`);
     return { status, body: readAnswer(answer.body), length: answer.body.length };
   }
 
@@ -94,7 +91,7 @@ export class Lookups {
       this.#gateway.routing.databaseOf(undefined).forward(request, sink);
       const answer = await sink.answer;
       this.product = fieldIn(answer.headers, "x-elastic-product");
-      if (answer.isCut) throw new Refusal("upstream_broken", { detail: "the answer is too large" });
+      if (answer.isCut) throw brokenAnswer("the answer is too large");
       return answer;
     } finally {
       exchange?.response.off("close", abort);
@@ -102,7 +99,8 @@ export class Lookups {
   }
 }
 
-function readAnswer(body: Buffer): Json | undefined {
+/** Undefined if it is not JSON. */
+export function readAnswer(body: Buffer): Json | undefined {
   try {
     return parseUnrounded(body.toString());
   } catch {

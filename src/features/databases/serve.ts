@@ -21,7 +21,6 @@ import {
 import type { Gateway } from "../../core/http/gateway.ts";
 import { AUDITED_OPERATIONS, countAccesses, countCall } from "../../core/http/query.ts";
 import type { Endpoint, Route, Router } from "../../core/http/route.ts";
-import { parseUnrounded } from "../../core/json/exact.ts";
 import { quoteName } from "../../core/json/fault.ts";
 import { foreignTable, placeName, wholeDatabase } from "../../core/query/names.ts";
 import type { PermissionClass } from "../../core/query/permissions.ts";
@@ -34,9 +33,9 @@ import {
   type Identity,
   presetHeaders,
 } from "../../core/upstream/headers.ts";
-import { badRequest, limitedBody, type ReadBody, readBodyFor } from "./body.ts";
+import { badRequest, brokenAnswer, limitedBody, type ReadBody, readBodyFor } from "./body.ts";
 import { Handles } from "./handles.ts";
-import { Lookups } from "./lookups.ts";
+import { Lookups, readAnswer } from "./lookups.ts";
 import {
   createFinder,
   type FindEndpoints,
@@ -45,7 +44,7 @@ import {
   respell,
   writeQuery,
 } from "./path.ts";
-import type { Access, Json, Plan, Preset, PresetEndpoint, PresetRequest } from "./preset.ts";
+import type { Access, Plan, Preset, PresetEndpoint, PresetRequest } from "./preset.ts";
 
 /** @throws Refusal `invalid_database` or `invalid_table` */
 function requireNames({ database, table, everyTable = "" }: Access): void {
@@ -75,12 +74,7 @@ function decide(gateway: Gateway, exchange: Exchange, access: Access): Decision 
   return decision ?? { allowed: false, reason: "no_grant", role: undefined, entry: undefined };
 }
 
-function denialOf(
-  gateway: Gateway,
-  exchange: Exchange,
-  access: Access,
-  decision: Decision,
-): Refusal {
+function denialOf(gateway: Gateway, exchange: Exchange, access: Access, decision: Decision) {
   const { database, table, alias, element, permissions } = access;
   // A pattern has been judged before. A denied name must not tell whether it is an alias.
   if (alias !== undefined && !alias.includes("*")) {
@@ -97,10 +91,7 @@ function denialOf(
     const place = placeName(database, table);
     message = `The access of the caller to ${place} has limits, such as columns, rows or approvals, which requests to this server cannot keep`;
   }
-  return new Refusal(code, {
-    ...(message === undefined ? {} : { message }),
-    ...(element === undefined ? {} : { members: { element } }),
-  });
+  return new Refusal(code, { message, members: element === undefined ? undefined : { element } });
 }
 
 /** @throws Refusal for a request that only administrators may send */
@@ -183,15 +174,6 @@ const conditional = /^(?:if-.*|range)$/;
 const ofBody =
   /^(?:content-length|content-encoding|etag|accept-ranges|last-modified|cache-control|expires)$/i;
 
-/** @throws Refusal `upstream_broken` for an answer that cannot be read, and so not filtered */
-function readAnswer(body: Buffer): Json {
-  try {
-    return parseUnrounded(body.toString());
-  } catch (cause) {
-    throw new Refusal("upstream_broken", { detail: "the answer is not JSON", cause });
-  }
-}
-
 /** Judges again without recording. @throws Refusal */
 function requireStillAllowed(gateway: Gateway, exchange: Exchange, plan: Plan): void {
   for (const access of plan.accesses) {
@@ -224,8 +206,7 @@ function passedHeaders(
   raw: readonly string[],
 ): readonly string[] {
   if (status === 401) {
-    const detail = "status 401: the upstream refused upstream.credential, or needs one";
-    throw new Refusal("upstream_broken", { detail });
+    throw brokenAnswer("status 401: the upstream refused upstream.credential, or needs one");
   }
   if (!hasChecked(raw)) return raw;
   const isPassed = (name: string, value: string): boolean => {
@@ -481,6 +462,8 @@ export class PresetServer {
     let body: Buffer = answer.body;
     if (answer.status >= 200 && answer.status < 300 && change !== undefined) {
       const read = readAnswer(answer.body);
+      // It could not be filtered.
+      if (read === undefined) throw brokenAnswer("the answer is not JSON");
       body = Buffer.from(JSON.stringify(await change(read)));
     }
     if (response.destroyed) return;

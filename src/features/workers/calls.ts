@@ -80,11 +80,7 @@ export const refusalCodec: ErrorCodec<RefusalFailure> = {
   },
   decode({ code, message, detail, retryAfter }) {
     if (code === undefined) return messageCodec.decode(message);
-    return new Refusal(code, {
-      message,
-      ...(detail === undefined ? {} : { detail }),
-      ...(retryAfter === undefined ? {} : { retryAfter }),
-    });
+    return new Refusal(code, { message, detail, retryAfter });
   },
 };
 
