@@ -96,10 +96,7 @@ export function routeTable(configuration: Configuration, features?: Features): R
 
 type HomeEntry = [address: string, purpose: string, isPage?: true];
 
-function homeEntries(
-  { configuration, publicUrl }: Gateway,
-  consoleUrl: string | undefined,
-): HomeEntry[] {
+function homeEntries({ configuration, publicUrl }: Gateway, consoleUrl: string | undefined) {
   const { auth, console, upstream } = configuration;
   const basePath = basePathOf(configuration);
   const all: HomeEntry[] =
@@ -126,11 +123,7 @@ function homeEntries(
   return all;
 }
 
-async function sendHome(
-  gateway: Gateway,
-  exchange: Exchange,
-  consoleUrl: string | undefined,
-): Promise<void> {
+async function sendHome(gateway: Gateway, exchange: Exchange, consoleUrl: string | undefined) {
   // Loaded on demand, because most gateways never show this page.
   const { html } = await import("../core/base/html.ts");
   const { pageHeaders, renderPage } = await import("../features/oauth/server/pages.ts");

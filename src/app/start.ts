@@ -111,10 +111,7 @@ async function listen(
   return { listener, url };
 }
 
-async function warnIfUntested(
-  { routing, log }: Gateway,
-  preset: PresetServer | undefined,
-): Promise<void> {
+async function warnIfUntested({ routing, log }: Gateway, preset: PresetServer | undefined) {
   if (preset === undefined) return;
   const { title, name, tested } = preset.preset;
   const version = await preset.version();

@@ -64,12 +64,7 @@ interface GrantOptions extends CommonOptions, Partial<Record<EntryField, unknown
   readonly beside?: true;
 }
 
-async function grantAccess(
-  holder: Holder,
-  where: string,
-  role: EntryRole,
-  options: GrantOptions,
-): Promise<void> {
+async function grantAccess(holder: Holder, where: string, role: EntryRole, options: GrantOptions) {
   const loaded = loadFor(options);
   const target = readPlace(where, loaded.configuration);
   const keepsOther = options.beside === true;

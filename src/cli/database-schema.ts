@@ -153,11 +153,7 @@ function hintFor(name: string, all: readonly string[] = []): string {
   return didYouMean(name, all) || (isListed ? ` (known: ${all.join(", ")})` : "");
 }
 
-async function* missingIn(
-  snapshot: Snapshot,
-  entry: Named,
-  list: ListNames,
-): AsyncGenerator<string, undefined> {
+async function* missingIn(snapshot: Snapshot, entry: Named, list: ListNames) {
   const { database = EVERY_DATABASE, tables } = entry;
   if (database === EVERY_DATABASE) return;
   const databases = await list(database);

@@ -38,12 +38,7 @@ export class LimitCounter {
   }
 }
 
-function requireAtMost(
-  count: number,
-  most: number | undefined,
-  code: RefusalCode,
-  done: string,
-): void {
+function requireAtMost(count: number, most: number | undefined, code: RefusalCode, done: string) {
   if (most === undefined || count <= most) return;
   const problem = `More than ${counted(most, "row")} would be ${done}`;
   throw new EngineRefusal(

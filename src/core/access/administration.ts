@@ -172,12 +172,7 @@ function requireGrantable(
 }
 
 /** The actor must outrank the holder's current role on `database`, or on all databases for `*`. */
-function requireOutranked(
-  snapshot: Snapshot,
-  actor: Subject,
-  holder: Holder,
-  database: string,
-): void {
+function requireOutranked(snapshot: Snapshot, actor: Subject, holder: Holder, database: string) {
   const members = localMembers(snapshot, holder).map(userHolder);
   const held = widestRole(
     [holder, ...members].flatMap((one) => {
@@ -224,10 +219,7 @@ function remainingRole(
 }
 
 /** The widest role that a plain entry hides from users whose tokens name other groups. */
-function hiddenRole(
-  snapshot: Snapshot,
-  { holder, database }: Pick<Grant, "holder" | "database">,
-): Role | undefined {
+function hiddenRole(snapshot: Snapshot, { holder, database }: Pick<Grant, "holder" | "database">) {
   const isHiding = unrestrictedGrant(ownGrants(snapshot, holder), database) !== undefined;
   if (isHiding) return undefined;
   const group = groupOf(holder);

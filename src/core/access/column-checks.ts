@@ -106,11 +106,7 @@ function checkUse(
   for (const one of own) checkColumn(position, written, one);
 }
 
-function checkColumn(
-  position: Position,
-  column: string,
-  { table, entry, matching }: TableRight,
-): void {
+function checkColumn(position: Position, column: string, { table, entry, matching }: TableRight) {
   const written = () => `The column ${quoteName(column)} of ${quoteName(table)}`;
   for (const other of matching) {
     const spelling = columnsNamedBy(other.grant).otherSpelling(column);

@@ -141,10 +141,7 @@ export function planReplacement(snapshot: Snapshot, changes: readonly Change[]):
   return { records: new Map(left) };
 }
 
-function joinRecords(
-  records: Iterable<HolderRecords>,
-  boundaries: readonly Boundary[],
-): AccessRecords {
+function joinRecords(records: Iterable<HolderRecords>, boundaries: readonly Boundary[]) {
   const all = [...records];
   const users = all.flatMap(({ user = [] }) => user);
   const groups = all.flatMap(({ group = [] }) => group);

@@ -35,11 +35,7 @@ export interface ColumnSpelling {
   readonly isQualified: boolean;
 }
 
-function isColumn(
-  written: string,
-  column: string,
-  { table, isQualified }: ColumnSpelling,
-): boolean {
+function isColumn(written: string, column: string, { table, isQualified }: ColumnSpelling) {
   return written === `${table}.${column}` || (!isQualified && written === column);
 }
 

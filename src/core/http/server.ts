@@ -75,11 +75,7 @@ function requireOneCredential({ configuration }: Gateway, { request }: Exchange)
  *
  * @throws Refusal if the endpoint requires a credential and there is no valid one
  */
-function authenticateCaller(
-  gateway: Gateway,
-  { authentication }: Endpoint,
-  exchange: Exchange,
-): Promise<void> | undefined {
+function authenticateCaller(gateway: Gateway, { authentication }: Endpoint, exchange: Exchange) {
   requireOneCredential(gateway, exchange);
   if (authentication === "public") return undefined;
   if (typeof authentication === "object") return authentication.authenticate(gateway, exchange);
@@ -297,12 +293,7 @@ function isForMonitors({ basePath }: Gateway, { path }: Exchange): boolean {
  * All steps of a request, in order. A refusal by any of them ends in `reject`. The steps of a query
  * after its bytes have arrived are those of `prepare` in `query.ts`.
  */
-async function serve(
-  gateway: Gateway,
-  router: Router,
-  home: Endpoint,
-  exchange: Exchange,
-): Promise<void> {
+async function serve(gateway: Gateway, router: Router, home: Endpoint, exchange: Exchange) {
   try {
     requirePlainHead(exchange);
     if (!isForMonitors(gateway, exchange)) gateway.lease?.requireFresh();
@@ -333,12 +324,7 @@ function isBrowserAtHome({ basePath }: Gateway, { request, path }: Exchange): bo
 }
 
 /** Undefined if the request is a preflight, which has been answered. */
-function findEndpoint(
-  gateway: Gateway,
-  router: Router,
-  home: Endpoint,
-  exchange: Exchange,
-): Endpoint | undefined {
+function findEndpoint(gateway: Gateway, router: Router, home: Endpoint, exchange: Exchange) {
   const match = router(exchange.path);
   if (match === undefined) {
     if (isBrowserAtHome(gateway, exchange)) return home;
@@ -453,11 +439,7 @@ export async function openListener(
   let readPeer = createPeerReader(settings.trusted_proxies, scheme);
   let hasWarned = false;
 
-  function onRequest(
-    request: IncomingMessage,
-    response: ServerResponse,
-    isHandshake = false,
-  ): void {
+  function onRequest(request: IncomingMessage, response: ServerResponse, isHandshake = false) {
     resolveTarget(request);
     const peer = readPeer(request);
     if (peer.isUntrustedProxy && !hasWarned) {

@@ -1,7 +1,6 @@
 import { MysqlQueryCompiler } from "kysely";
 import type {
   Connection,
-  ExecuteValues,
   FieldPacket,
   ResultSetHeader,
   RowDataPacket,
@@ -278,10 +277,7 @@ export type Bound = string | number | Buffer | TypedParameterValue | null;
 
 export const compiler = new MysqlQueryCompiler();
 
-function compile(
-  fragment: Fragment,
-  maxPacketBytes: number,
-): { readonly sql: string; readonly values: ExecuteValues[] } {
+function compile(fragment: Fragment, maxPacketBytes: number) {
   const { sql, parameters } = compileForServer(compiler, fragment);
   const values = parameters.map(asBound);
   let length = sql.length + PACKET_MARGIN_BYTES;

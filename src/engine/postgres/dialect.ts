@@ -371,10 +371,7 @@ async function dropTable(context: PostgresContext, { table }: DropTable): Promis
 }
 
 /** A server without the collation `C` orders by bytes anyway. */
-async function readNamespace(
-  { session, database, schema }: PostgresContext,
-  table: string,
-): Promise<{ existing: string | null; hasBytewiseOrder: boolean }> {
+async function readNamespace({ session, database, schema }: PostgresContext, table: string) {
   const [row] = await session.rows(sql`
     select (select class.relname from pg_catalog.pg_class as class
         where class.relnamespace = namespace.oid

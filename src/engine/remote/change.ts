@@ -368,10 +368,7 @@ async function planInsert<Found extends InsertColumn>(
 }
 
 /** Separates rows that set their number from those that receive the next one. */
-async function splitRuns(
-  rows: readonly Row[],
-  identity: InsertColumn | undefined,
-): Promise<readonly (readonly Row[])[]> {
+async function splitRuns(rows: readonly Row[], identity: InsertColumn | undefined) {
   if (identity === undefined) return [rows];
   const runs: Row[][] = [];
   let isNumbered: boolean | undefined;

@@ -144,10 +144,7 @@ class RemoteStore<Leased extends Session> implements Store {
     this.#reachability = new Reachability(dialect.name, log);
   }
 
-  async execute(
-    { query: { operations: parsed }, limits }: QueryRequest,
-    query: AbortController,
-  ): Promise<Answer> {
+  async execute({ query: { operations: parsed }, limits }: QueryRequest, query: AbortController) {
     if (parsed.body.length >= LONG_BODY) await parseLong(parsed);
     const { isBatch, all: operations } = parsed;
     const work = { isBatch, operations: operations.filter(isOfTables), limits };

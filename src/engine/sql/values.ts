@@ -352,10 +352,7 @@ function integerFromDigits<Taken>(
 const MAX_DECIMAL_LENGTH = 200;
 
 /** Reads a string such as `12.50` as the number, if the column is a decimal. */
-function decimalFromText(
-  { family }: Pick<ColumnKind, "family">,
-  value: CellValue,
-): PresentValue | undefined {
+function decimalFromText({ family }: Pick<ColumnKind, "family">, value: CellValue) {
   if (family !== "decimal" || typeof value !== "string") return undefined;
   if (value.length > MAX_DECIMAL_LENGTH || !decimalText.test(value)) return undefined;
   return parseExact(value) ?? undefined;

@@ -138,10 +138,7 @@ async function inSession(
 }
 
 /** Sees one state, beside other readers. */
-async function readTransaction(
-  { connection }: SqliteSession,
-  work: () => Promise<void>,
-): Promise<void> {
+async function readTransaction({ connection }: SqliteSession, work: () => Promise<void>) {
   connection.exec("begin");
   try {
     await work();
@@ -169,11 +166,7 @@ async function transaction(
   }
 }
 
-async function executeSelect(
-  parsed: ReadOperations,
-  limits: readonly QueryLimit[],
-  spool: Spool,
-): Promise<void> {
+async function executeSelect(parsed: ReadOperations, limits: readonly QueryLimit[], spool: Spool) {
   const [operation] = parsed.operations.filter(isReading);
   if (operation === undefined) throw new Error("Only a Select can be streamed");
   const { database } = operation.fields;

@@ -646,11 +646,7 @@ function warningsOf(
  *
  * @throws Failure or Refusal as saving the entry would
  */
-async function previewEntry(
-  c: ConsoleRequest,
-  fields: Fields,
-  problem: string | undefined,
-): Promise<Html> {
+async function previewEntry(c: ConsoleRequest, fields: Fields, problem: string | undefined) {
   const visitor = visitorOf(c);
   const { snapshot, actor } = visitor;
   const grant = entryOf(fields);
@@ -676,11 +672,7 @@ ${warnings(warningsOf(c, after, stored ?? grant, problem))}
 }
 
 /** @param isAsked false if an entry that cannot be saved yet only has no preview */
-async function sendEntry(
-  c: ConsoleRequest,
-  { failure, ...given }: FormState,
-  isAsked = false,
-): Promise<Response> {
+async function sendEntry(c: ConsoleRequest, { failure, ...given }: FormState, isAsked = false) {
   const fields = gatherBoxes(given.fields);
   const state = { fields, failure };
   const at = (name: string) => fields.get(name)?.trim() ?? "";

@@ -208,12 +208,7 @@ function requireRight(
 }
 
 /** These requests cannot be narrowed, so access to part of a database is not enough. */
-function requireWhole(
-  { access }: Gateway,
-  exchange: Exchange,
-  subject: Subject,
-  database: string,
-): void {
+function requireWhole({ access }: Gateway, exchange: Exchange, subject: Subject, database: string) {
   const objection = nameDenial(access.snapshot, subject, "SELECT", database);
   if (objection !== undefined) throw new Refusal(objection);
   const denial = wholeDatabaseDenial(access.snapshot, subject, database, queryOrigin(exchange));
@@ -229,12 +224,7 @@ function requireOwnerOfAll({ access }: Gateway, exchange: Exchange, subject: Sub
   requireAllowed(decideWholeDatabase(snapshot, subject, right, EVERY_DATABASE, origin));
 }
 
-function authorize(
-  gateway: Gateway,
-  exchange: Exchange,
-  { access }: RouteSettings,
-  place: Place,
-): Identity | undefined {
+function authorize(gateway: Gateway, exchange: Exchange, { access }: RouteSettings, place: Place) {
   if (isPermissionClass(access)) return requireRight(gateway, exchange, access, place);
   const { subject } = exchange.authenticated;
   if (access === "public" || subject === undefined) return undefined;
@@ -300,11 +290,7 @@ function requireStillAllowed(gateway: Gateway, exchange: Exchange, before: Route
   authorize(gateway, exchange, settings, reachedPlace(exchange, settings));
 }
 
-async function handle(
-  gateway: Gateway,
-  exchange: Exchange,
-  settings: RouteSettings,
-): Promise<void> {
+async function handle(gateway: Gateway, exchange: Exchange, settings: RouteSettings) {
   // A target has no fragment (RFC 9112, section 3.2). Some servers cut it off, others do not.
   if (exchange.request.url?.includes("#")) throw new Refusal("path_not_canonical");
   const kept = clientHeaders(gateway, exchange, settings);

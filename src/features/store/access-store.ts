@@ -49,11 +49,7 @@ import type { StoreWriter } from "./writer.ts";
 export type ReplacementPlan = (current: Snapshot) => Replacement;
 
 /** Writes the records that a starting replica reads instead of the whole log. */
-async function writeRecords(
-  query: Query,
-  { records, boundaries }: Replacement,
-  version: number,
-): Promise<void> {
+async function writeRecords(query: Query, { records, boundaries }: Replacement, version: number) {
   const { gone = [], kept = [] } = Object.groupBy(records, ([, own]) =>
     isEmpty(own) ? "gone" : "kept",
   );

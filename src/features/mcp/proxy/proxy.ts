@@ -120,11 +120,7 @@ function decide(gateway: Gateway, exchange: Exchange, rule: ToolRule, database: 
   return decision;
 }
 
-async function identify(
-  gateway: Gateway,
-  exchange: Exchange,
-  message: McpMessage | undefined,
-): Promise<Identity> {
+async function identify(gateway: Gateway, exchange: Exchange, message: McpMessage | undefined) {
   const principal = principalOf(exchange);
   const { username } = principal.subject;
   const { tools } = gateway.configuration.mcp;

@@ -113,11 +113,7 @@ export async function withWholeBody(request: IncomingMessage): Promise<IncomingM
   return whole;
 }
 
-async function readTyped(
-  request: IncomingMessage,
-  type: string,
-  maxBytes?: number,
-): Promise<Buffer> {
+async function readTyped(request: IncomingMessage, type: string, maxBytes?: number) {
   const [given = ""] = (request.headers["content-type"] ?? "").split(";");
   if (given.trim().toLowerCase() !== type) {
     throw new OAuthProblem(415, "invalid_request", `the body must be ${type}`);
