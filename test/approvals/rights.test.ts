@@ -1,4 +1,5 @@
 /** Approvals become void when the rights that they depend on change. */
+import { readFile } from "node:fs/promises";
 import t from "tap";
 import { openApprovalsIn } from "../../src/features/approvals/approval-file.ts";
 import { eventually } from "../kit/eventually.ts";
@@ -59,6 +60,31 @@ t.test("a changed entry voids a pending approval", async (t) => {
   await edit((text) => text.replace('approvers = ["dave", "bot"]', 'approvers = ["bot", "dave"]'));
   t.match(await ask(bot, query, id), isVoid);
   t.not(idIn(await ask(bot, query)), id);
+});
+
+t.test("approvals of a user whose tokens were all revoked are void", async (t) => {
+  const evePassword = "eve password";
+  const user = { username: "eve", password: evePassword, role: "ReadOnly", database: "other" };
+  t.equal((await gateway.send("POST", "/api/users", user, root)).status, 201);
+  await edit((text) => `${text}\n${careful("", "eve")}`);
+  const query = removeOne(20);
+  const first = idIn(await ask(await gateway.login("eve", evePassword), query));
+  await run("approve", first);
+  const text = await readFile(gateway.accessFile, "utf8");
+  t.equal((await gateway.send("DELETE", "/api/users/eve", undefined, root)).status, 200);
+  await edit(() => text);
+  const second = await gateway.login("eve", evePassword);
+  t.match(await ask(second, query, first), isVoid, "of an earlier user of that name");
+  const again = idIn(await ask(second, query));
+  await run("approve", again);
+  t.match(await ask(await gateway.login("eve", evePassword), query, again), { status: 200 });
+  const pending = idIn(await ask(second, removeOne(21)));
+  const changed = { old_password: evePassword, new_password: "another long password" };
+  const { status } = await gateway.send("PUT", "/api/users/eve/password", changed, second);
+  t.equal(status, 200);
+  const third = await gateway.login("eve", changed.new_password);
+  t.match(await ask(third, removeOne(21), pending), isVoid, "of an earlier password");
+  t.not(idIn(await ask(third, removeOne(21))), pending);
 });
 
 t.test("a lost right denies the query and does not use the approval", async (t) => {

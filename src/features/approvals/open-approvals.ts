@@ -145,15 +145,18 @@ function askerOf({ authenticated: { subject } }: Exchange): Subject {
   return subject;
 }
 
-function createBinding(exchange: Exchange, body: Buffer, basis: string): ApprovalBinding {
+function createBinding(
+  { revocations }: Gateway,
+  exchange: Exchange,
+  body: Buffer,
+  basis: string,
+): ApprovalBinding {
   const { via, client } = queryOrigin(exchange);
-  return {
-    username: askerOf(exchange).username,
-    via,
-    client,
-    bodyHash: sha256(body),
-    basisHash: sha256(basis),
-  };
+  const { username } = askerOf(exchange);
+  // Tells an account from an earlier one of the same name, whose tokens were revoked.
+  const revoked = revocations.earliestIssue(username) || "";
+  const basisHash = sha256(`${basis}${revoked}`);
+  return { username, via, client, bodyHash: sha256(body), basisHash };
 }
 
 function pending({ id, expires }: Approval, consoleUrl: string | undefined): Refusal {
@@ -178,7 +181,7 @@ async function requestApproval(
     .slice(0, AUDITED_OPERATIONS)
     .map(({ operation, database, tables }) => ({ operation, database, tables: [...tables] }));
   const request = {
-    ...createBinding(exchange, body, basis),
+    ...createBinding(gateway, exchange, body, basis),
     body,
     asker: askerOf(exchange),
     operations,
@@ -211,7 +214,8 @@ function whyVoid(
   { rules }: NeededApproval,
   basisHash: string,
 ): string | undefined {
-  if (approval.basisHash !== basisHash) return "the caller's grants have changed";
+  if (approval.basisHash !== basisHash)
+    return "the caller's grants have changed, or all tokens of the caller were revoked";
   const { author, touched, username } = approval;
   if (author !== undefined && !mayApprove(access.snapshot, author, { username, rules })) {
     return "the approver may not approve it any more";
@@ -229,7 +233,7 @@ async function consumeApproval(
   consoleUrl: string | undefined,
   id: string,
 ): Promise<Approval> {
-  const binding = createBinding(exchange, body, needed.basis);
+  const binding = createBinding(gateway, exchange, body, needed.basis);
   const approval = uuid.test(id) ? await store.find(id) : undefined;
   if (approval?.username !== binding.username) throw new Refusal("approval_not_found");
   const { via, client, bodyHash, state } = approval;
