@@ -200,13 +200,14 @@ t.test("a refresh cannot widen the scope", async (t) => {
   const { clientId, refreshToken } = await obtainTokens(setting, {
     parameters: { scope: "mcp:resources" },
   });
-  const { body } = await postForm(`${setting.url}/oauth/token`, {
-    grant_type: "refresh_token",
-    client_id: clientId,
-    refresh_token: refreshToken,
-    scope: "mcp:resources mcp:tools",
-  });
-  t.equal(body.error, "invalid_scope");
+  const form = { client_id: clientId, refresh_token: refreshToken, grant_type: "refresh_token" };
+  for (const scope of ["mcp:resources mcp:tools", "unknown"]) {
+    const { body } = await postForm(`${setting.url}/oauth/token`, { ...form, scope });
+    t.equal(body.error, "invalid_scope");
+  }
+  const pass = holdTime(t);
+  pass(11);
+  t.equal((await postForm(`${setting.url}/oauth/token`, form)).status, 200, "the token survives");
 });
 
 t.test("a refresh for another resource is refused, and uses up no token", async (t) => {
@@ -411,11 +412,15 @@ t.test("an invalid authorization request is reported to the client", async (t) =
   t.ok(callback.searchParams.get("code"));
 });
 
-t.test("a code is not exchanged for another resource", async (t) => {
+t.test("a code is not exchanged for another resource, and not used up", async (t) => {
   const setting = await openOAuthSetup(t);
   const authorized = await authorize(setting);
   const resource = "https://elsewhere.example/mcp";
   t.equal((await exchange(setting, authorized, { resource })).body.error, "invalid_target");
+  const local = `${setting.url.replace("127.0.0.1", "LOCALHOST")}/mcp`;
+  const { status } = await exchange(setting, authorized, { resource: local });
+  t.equal(status, 200, "its own resource by another name");
+  t.equal((await exchange(setting, authorized, { resource })).body.error, "invalid_grant");
 });
 
 const unregistered = String.raw`

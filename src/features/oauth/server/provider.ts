@@ -138,18 +138,20 @@ function findAccount(options: AuthorizationServerOptions): Configuration["findAc
 }
 
 /**
- * Refuses a request for another resource before its refresh token is used up. Otherwise a client that
- * tries again later, such as when the public URL is the earlier one again, would lose its grant.
+ * Refuses a request for another resource before its code or refresh token is used up. Otherwise a client
+ * that tries again later, such as when the public URL is the earlier one again, would lose its grant.
  */
-function requireResource({ issuer }: AuthorizationServerOptions, { oidc }: KoaContextWithOIDC) {
-  const { RefreshToken: token } = oidc.entities;
-  const { params = {} } = oidc;
+function requireResource(
+  { issuer }: AuthorizationServerOptions,
+  { oidc: { params = {} } }: KoaContextWithOIDC,
+  ownResource: unknown,
+): void {
   const isOwn = (name: unknown) => findResource(issuer, name) !== undefined;
   if (![params.resource ?? []].flat().every(isOwn)) throw new errors.InvalidTarget();
-  const granted: unknown[] = [token?.resource].flat();
+  const granted: unknown[] = [ownResource].flat();
   if (!granted.every(isOwn)) throw new errors.InvalidGrant("another resource");
   // The library compares spellings.
-  if (!granted.includes(params.resource)) params.resource = token?.resource;
+  if (!granted.includes(params.resource)) params.resource = ownResource;
 }
 
 /** Claims with the limits of the consent. Without a consent no token is issued. */
@@ -326,7 +328,7 @@ function configure(
     expiresWithSession: () => false,
     issueRefreshToken: (_, client) => client.grantTypeAllowed("refresh_token"),
     rotateRefreshToken(ctx) {
-      requireResource(options, ctx);
+      requireResource(options, ctx, ctx.oidc.entities.RefreshToken?.resource);
       return true;
     },
     async revokeGrantPolicy({ oidc }) {
@@ -370,6 +372,12 @@ export function createProvider(
   requests: DocumentRequests,
 ): Provider {
   const provider = new Provider(options.issuer, configure(options, keys, requests));
+  const { prototype: code } = provider.AuthorizationCode;
+  const { consume } = code;
+  code.consume = function () {
+    if (Provider.ctx !== undefined) requireResource(options, Provider.ctx, this.resource);
+    return consume.call(this);
+  };
   const resource = mcpResource(options.issuer);
   const server = resourceServer(options, keys, resource);
   registerAssertions(provider, options, new provider.ResourceServer(resource, server));
