@@ -96,7 +96,10 @@ export function routeTable(configuration: Configuration, features?: Features): R
 
 type HomeEntry = [address: string, purpose: string, isPage?: true];
 
-function homeEntries({ configuration, publicUrl }: Gateway, consoleUrl: string | undefined) {
+function homeEntries(
+  { configuration, publicUrl }: Gateway,
+  consoleUrl: string | undefined,
+): HomeEntry[] {
   const { auth, console, upstream } = configuration;
   const basePath = basePathOf(configuration);
   const all: HomeEntry[] =
@@ -123,7 +126,11 @@ function homeEntries({ configuration, publicUrl }: Gateway, consoleUrl: string |
   return all;
 }
 
-async function sendHome(gateway: Gateway, exchange: Exchange, consoleUrl: string | undefined) {
+async function sendHome(
+  gateway: Gateway,
+  exchange: Exchange,
+  consoleUrl: string | undefined,
+): Promise<void> {
   // Loaded on demand, because most gateways never show this page.
   const { html } = await import("../core/base/html.ts");
   const { pageHeaders, renderPage } = await import("../features/oauth/server/pages.ts");

@@ -111,7 +111,10 @@ async function listen(
   return { listener, url };
 }
 
-async function warnIfUntested({ routing, log }: Gateway, preset: PresetServer | undefined) {
+async function warnIfUntested(
+  { routing, log }: Gateway,
+  preset: PresetServer | undefined,
+): Promise<void> {
   if (preset === undefined) return;
   const { title, name, tested } = preset.preset;
   const version = await preset.version();

@@ -158,7 +158,10 @@ async function openJudge(options: CommonOptions) {
   return (caller: QueryCaller, body: Buffer) => predictOutcome(snapshot, caller, body, context);
 }
 
-function viewOutcome(caller: QueryCaller, { query, decided, body, ...outcome }: PredictedOutcome) {
+function viewOutcome(
+  caller: QueryCaller,
+  { query, decided, body, ...outcome }: PredictedOutcome,
+): object {
   const toView = (terms: readonly Term[] = []): unknown[] =>
     terms.map((term) => JSON.parse(termText(term), keepSpelling));
   const decisions = (decided?.decisions ?? []).map(({ filters, ...decision }, at) => {

@@ -64,7 +64,12 @@ interface GrantOptions extends CommonOptions, Partial<Record<EntryField, unknown
   readonly beside?: true;
 }
 
-async function grantAccess(holder: Holder, where: string, role: EntryRole, options: GrantOptions) {
+async function grantAccess(
+  holder: Holder,
+  where: string,
+  role: EntryRole,
+  options: GrantOptions,
+): Promise<void> {
   const loaded = loadFor(options);
   const target = readPlace(where, loaded.configuration);
   const keepsOther = options.beside === true;

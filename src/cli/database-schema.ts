@@ -153,7 +153,11 @@ function hintFor(name: string, all: readonly string[] = []): string {
   return didYouMean(name, all) || (isListed ? ` (known: ${all.join(", ")})` : "");
 }
 
-async function* missingIn(snapshot: Snapshot, entry: Named, list: ListNames) {
+async function* missingIn(
+  snapshot: Snapshot,
+  entry: Named,
+  list: ListNames,
+): AsyncGenerator<string, undefined> {
   const { database = EVERY_DATABASE, tables } = entry;
   if (database === EVERY_DATABASE) return;
   const databases = await list(database);

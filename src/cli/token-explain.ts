@@ -184,7 +184,11 @@ function viewRefusal({ code, message, detail, token }: Refusal) {
   return { verdict: "refused", code, message, detail, ...about, token: tokenId };
 }
 
-async function explain(loaded: LoadedConfiguration, state: State, token: string) {
+async function explain(
+  loaded: LoadedConfiguration,
+  state: State,
+  token: string,
+): Promise<View & { readonly verdict: string }> {
   const { configuration } = loaded;
   const issuer = claimedIssuer(token);
   const accepted = { verdict: "accepted" };

@@ -38,7 +38,12 @@ export class LimitCounter {
   }
 }
 
-function requireAtMost(count: number, most: number | undefined, code: RefusalCode, done: string) {
+function requireAtMost(
+  count: number,
+  most: number | undefined,
+  code: RefusalCode,
+  done: string,
+): void {
   if (most === undefined || count <= most) return;
   const problem = `More than ${counted(most, "row")} would be ${done}`;
   throw new EngineRefusal(

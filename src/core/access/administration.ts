@@ -172,7 +172,12 @@ function requireGrantable(
 }
 
 /** The actor must outrank the holder's current role on `database`, or on all databases for `*`. */
-function requireOutranked(snapshot: Snapshot, actor: Subject, holder: Holder, database: string) {
+function requireOutranked(
+  snapshot: Snapshot,
+  actor: Subject,
+  holder: Holder,
+  database: string,
+): void {
   const members = localMembers(snapshot, holder).map(userHolder);
   const held = widestRole(
     [holder, ...members].flatMap((one) => {
@@ -219,7 +224,10 @@ function remainingRole(
 }
 
 /** The widest role that a plain entry hides from users whose tokens name other groups. */
-function hiddenRole(snapshot: Snapshot, { holder, database }: Pick<Grant, "holder" | "database">) {
+function hiddenRole(
+  snapshot: Snapshot,
+  { holder, database }: Pick<Grant, "holder" | "database">,
+): Role | undefined {
   const isHiding = unrestrictedGrant(ownGrants(snapshot, holder), database) !== undefined;
   if (isHiding) return undefined;
   const group = groupOf(holder);

@@ -106,7 +106,11 @@ function checkUse(
   for (const one of own) checkColumn(position, written, one);
 }
 
-function checkColumn(position: Position, column: string, { table, entry, matching }: TableRight) {
+function checkColumn(
+  position: Position,
+  column: string,
+  { table, entry, matching }: TableRight,
+): void {
   const written = () => `The column ${quoteName(column)} of ${quoteName(table)}`;
   for (const other of matching) {
     const spelling = columnsNamedBy(other.grant).otherSpelling(column);

@@ -248,7 +248,11 @@ function explain(answer: Answer, decided: AccessExplanation): string {
 }
 
 /** Names the tables if the user has entries only for tables of the database. */
-function tableHint(snapshot: Snapshot, username: string, { database, table }: AccessQuestion) {
+function tableHint(
+  snapshot: Snapshot,
+  username: string,
+  { database, table }: AccessQuestion,
+): string {
   const named = entriesIn(ownGrants(snapshot, userHolder(username)))
     .filter((grant) => table === undefined && grant.database === database)
     .flatMap(({ tables = [] }) => tables)

@@ -192,7 +192,12 @@ function mergeOn(
 }
 
 /** The deciding entry of one holder for a table, a pattern or the whole database, then others. */
-function entriesAtPlace(source: Source, database: string, table: string | undefined, now: number) {
+function entriesAtPlace(
+  source: Source,
+  database: string,
+  table: string | undefined,
+  now: number,
+): readonly DecidingEntry[] {
   if (!(source instanceof DatabaseGrants)) {
     return table === undefined ? slotEntries({ permanent: source }, placeName(database), now) : [];
   }

@@ -141,7 +141,10 @@ export function planReplacement(snapshot: Snapshot, changes: readonly Change[]):
   return { records: new Map(left) };
 }
 
-function joinRecords(records: Iterable<HolderRecords>, boundaries: readonly Boundary[]) {
+function joinRecords(
+  records: Iterable<HolderRecords>,
+  boundaries: readonly Boundary[],
+): AccessRecords {
   const all = [...records];
   const users = all.flatMap(({ user = [] }) => user);
   const groups = all.flatMap(({ group = [] }) => group);

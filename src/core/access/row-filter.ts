@@ -35,7 +35,11 @@ export interface ColumnSpelling {
   readonly isQualified: boolean;
 }
 
-function isColumn(written: string, column: string, { table, isQualified }: ColumnSpelling) {
+function isColumn(
+  written: string,
+  column: string,
+  { table, isQualified }: ColumnSpelling,
+): boolean {
   return written === `${table}.${column}` || (!isQualified && written === column);
 }
 

@@ -176,7 +176,10 @@ async function addNote(file: string, note: Omit<ChangeNote, "at">): Promise<void
 }
 
 /** Removes the notes only after `write`, so that a crash loses none. */
-async function takeNotes(file: string, write: (notes: readonly ChangeNote[]) => Promise<void>) {
+async function takeNotes(
+  file: string,
+  write: (notes: readonly ChangeNote[]) => Promise<void>,
+): Promise<void> {
   await withLock(file, async () => {
     const text = await readFile(file, "utf8").catch(() => "");
     if (text === "") return;

@@ -75,7 +75,11 @@ function requireOneCredential({ configuration }: Gateway, { request }: Exchange)
  *
  * @throws Refusal if the endpoint requires a credential and there is no valid one
  */
-function authenticateCaller(gateway: Gateway, { authentication }: Endpoint, exchange: Exchange) {
+function authenticateCaller(
+  gateway: Gateway,
+  { authentication }: Endpoint,
+  exchange: Exchange,
+): Promise<void> | undefined {
   requireOneCredential(gateway, exchange);
   if (authentication === "public") return undefined;
   if (typeof authentication === "object") return authentication.authenticate(gateway, exchange);
@@ -293,7 +297,12 @@ function isForMonitors({ basePath }: Gateway, { path }: Exchange): boolean {
  * All steps of a request, in order. A refusal by any of them ends in `reject`. The steps of a query
  * after its bytes have arrived are those of `prepare` in `query.ts`.
  */
-async function serve(gateway: Gateway, router: Router, home: Endpoint, exchange: Exchange) {
+async function serve(
+  gateway: Gateway,
+  router: Router,
+  home: Endpoint,
+  exchange: Exchange,
+): Promise<void> {
   try {
     requirePlainHead(exchange);
     if (!isForMonitors(gateway, exchange)) gateway.lease?.requireFresh();
@@ -324,7 +333,12 @@ function isBrowserAtHome({ basePath }: Gateway, { request, path }: Exchange): bo
 }
 
 /** Undefined if the request is a preflight, which has been answered. */
-function findEndpoint(gateway: Gateway, router: Router, home: Endpoint, exchange: Exchange) {
+function findEndpoint(
+  gateway: Gateway,
+  router: Router,
+  home: Endpoint,
+  exchange: Exchange,
+): Endpoint | undefined {
   const match = router(exchange.path);
   if (match === undefined) {
     if (isBrowserAtHome(gateway, exchange)) return home;
@@ -439,7 +453,11 @@ export async function openListener(
   let readPeer = createPeerReader(settings.trusted_proxies, scheme);
   let hasWarned = false;
 
-  function onRequest(request: IncomingMessage, response: ServerResponse, isHandshake = false) {
+  function onRequest(
+    request: IncomingMessage,
+    response: ServerResponse,
+    isHandshake = false,
+  ): void {
     resolveTarget(request);
     const peer = readPeer(request);
     if (peer.isUntrustedProxy && !hasWarned) {

@@ -194,7 +194,12 @@ function requireChanges(
 }
 
 /** @throws QueryRefused `no_operation`, or the refusal of the operation it contains */
-function requirePreview({ Update }: Preview, node: OperationNode, token: number, tape: QueryTape) {
+function requirePreview(
+  { Update }: Preview,
+  node: OperationNode,
+  token: number,
+  tape: QueryTape,
+): void {
   if (node.previewed === undefined) {
     const batch = node.element === undefined ? ", Batch" : "";
     const problem = `one key is needed: Insert, Update, Delete, Upsert${batch}`;

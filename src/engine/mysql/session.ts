@@ -1,6 +1,7 @@
 import { MysqlQueryCompiler } from "kysely";
 import type {
   Connection,
+  ExecuteValues,
   FieldPacket,
   ResultSetHeader,
   RowDataPacket,
@@ -277,7 +278,10 @@ export type Bound = string | number | Buffer | TypedParameterValue | null;
 
 export const compiler = new MysqlQueryCompiler();
 
-function compile(fragment: Fragment, maxPacketBytes: number) {
+function compile(
+  fragment: Fragment,
+  maxPacketBytes: number,
+): { readonly sql: string; readonly values: ExecuteValues[] } {
   const { sql, parameters } = compileForServer(compiler, fragment);
   const values = parameters.map(asBound);
   let length = sql.length + PACKET_MARGIN_BYTES;

@@ -65,7 +65,10 @@ const nextNumber = /(?<=^\n\) ENGINE=\w+) AUTO_INCREMENT=\d+/;
  * The server's own definition of a table, which it has at hand: for the columns, MariaDB makes
  * temporary tables on disk. Undefined for a view, and if the user may not see all columns.
  */
-async function readDefinition({ session, schema }: MysqlContext, name: string) {
+async function readDefinition(
+  { session, schema }: MysqlContext,
+  name: string,
+): Promise<string | undefined> {
   const shown = session.show(sql`show create table ${sql.id(schema, name)}`);
   const [row = []] = (await unlessRefused(shown)) ?? [];
   if (row.length !== 2) return undefined;
@@ -84,7 +87,11 @@ async function unlessRefused(rows: Promise<RawRow[]>): Promise<RawRow[] | undefi
   }
 }
 
-async function readColumnsOf(context: MysqlContext, name: string, withEngine = false) {
+async function readColumnsOf(
+  context: MysqlContext,
+  name: string,
+  withEngine = false,
+): Promise<MysqlTable> {
   const { session, schema } = context;
   const described = describedTables(session);
   const parts = descriptionSql(schema, name, session.server.isMariaDb);

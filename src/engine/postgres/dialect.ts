@@ -371,7 +371,10 @@ async function dropTable(context: PostgresContext, { table }: DropTable): Promis
 }
 
 /** A server without the collation `C` orders by bytes anyway. */
-async function readNamespace({ session, database, schema }: PostgresContext, table: string) {
+async function readNamespace(
+  { session, database, schema }: PostgresContext,
+  table: string,
+): Promise<{ existing: string | null; hasBytewiseOrder: boolean }> {
   const [row] = await session.rows(sql`
     select (select class.relname from pg_catalog.pg_class as class
         where class.relnamespace = namespace.oid

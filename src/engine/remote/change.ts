@@ -368,7 +368,10 @@ async function planInsert<Found extends InsertColumn>(
 }
 
 /** Separates rows that set their number from those that receive the next one. */
-async function splitRuns(rows: readonly Row[], identity: InsertColumn | undefined) {
+async function splitRuns(
+  rows: readonly Row[],
+  identity: InsertColumn | undefined,
+): Promise<readonly (readonly Row[])[]> {
   if (identity === undefined) return [rows];
   const runs: Row[][] = [];
   let isNumbered: boolean | undefined;

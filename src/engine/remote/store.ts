@@ -144,7 +144,10 @@ class RemoteStore<Leased extends Session> implements Store {
     this.#reachability = new Reachability(dialect.name, log);
   }
 
-  async execute({ query: { operations: parsed }, limits }: QueryRequest, query: AbortController) {
+  async execute(
+    { query: { operations: parsed }, limits }: QueryRequest,
+    query: AbortController,
+  ): Promise<Answer> {
     if (parsed.body.length >= LONG_BODY) await parseLong(parsed);
     const { isBatch, all: operations } = parsed;
     const work = { isBatch, operations: operations.filter(isOfTables), limits };

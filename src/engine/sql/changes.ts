@@ -47,7 +47,10 @@ function planAssignments(table: Table, { set, add }: Pick<Update, "set" | "add">
   ];
 }
 
-function entriesOf(table: Table, cells: Readonly<Record<string, CellValue>> = {}) {
+function entriesOf(
+  table: Table,
+  cells: Readonly<Record<string, CellValue>> = {},
+): { column: Column; value: CellValue }[] {
   const entries = Object.entries(cells).map(([name, value]) => ({
     column: resolveColumn([table], name).column,
     value,
@@ -212,7 +215,10 @@ async function countWithin<Raw>(target: Target<Raw>): Promise<string> {
   return String(row?.[0]);
 }
 
-function updateSql<Raw>({ table, name, updateWords = sql`update` }: Target<Raw>, query: Update) {
+function updateSql<Raw>(
+  { table, name, updateWords = sql`update` }: Target<Raw>,
+  query: Update,
+): Fragment {
   const condition = whereSql([table], query.where);
   const sets = planAssignments(table, query).map(
     ({ column, value }) => sql`${sql.id(column.name)} = ${value}`,

@@ -271,7 +271,10 @@ function comparisonSql(reference: ColumnReference, comparison: ValueComparison):
 }
 
 /** Compares by bytes, in addition to the column's own comparison, which an index serves. */
-function exactComparisonSql(reference: ColumnReference, { cmp, value }: ValueComparison) {
+function exactComparisonSql(
+  reference: ColumnReference,
+  { cmp, value }: ValueComparison,
+): Fragment | undefined {
   const { table, column } = reference;
   const { exact } = column.kind;
   if (exact === undefined || table.bytewise?.includes(column.name) !== true) return undefined;

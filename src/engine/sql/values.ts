@@ -352,7 +352,10 @@ function integerFromDigits<Taken>(
 const MAX_DECIMAL_LENGTH = 200;
 
 /** Reads a string such as `12.50` as the number, if the column is a decimal. */
-function decimalFromText({ family }: Pick<ColumnKind, "family">, value: CellValue) {
+function decimalFromText(
+  { family }: Pick<ColumnKind, "family">,
+  value: CellValue,
+): PresentValue | undefined {
   if (family !== "decimal" || typeof value !== "string") return undefined;
   if (value.length > MAX_DECIMAL_LENGTH || !decimalText.test(value)) return undefined;
   return parseExact(value) ?? undefined;

@@ -394,7 +394,11 @@ class SqliteStore implements Store {
    * Sends rows from a file that a worker writes. The worker does not wait for the client, because
    * SQLite blocks writers while it reads.
    */
-  async stream({ query, limits }: QueryRequest, stream: RowStream, { signal }: AbortController) {
+  async stream(
+    { query, limits }: QueryRequest,
+    stream: RowStream,
+    { signal }: AbortController,
+  ): Promise<void> {
     const names = query.accesses.map((access) => access.database);
     const { body, hasObjects } = query.operations;
     const work = { kind: "rows", body, hasObjects, form: stream.form, limits } as const;
@@ -476,7 +480,12 @@ class SqliteStore implements Store {
    * Removes the file of a long answer even if the worker was killed. That may take seconds, so the
    * locks are released before. A short answer has none.
    */
-  async #spooled(work: Work, names: readonly string[], signal: AbortSignal, locking: Locking) {
+  async #spooled(
+    work: Work,
+    names: readonly string[],
+    signal: AbortSignal,
+    locking: Locking,
+  ): Promise<Answer> {
     const spoolPath = this.#newSpoolPath();
     let hasFile = true;
     try {

@@ -138,7 +138,10 @@ async function inSession(
 }
 
 /** Sees one state, beside other readers. */
-async function readTransaction({ connection }: SqliteSession, work: () => Promise<void>) {
+async function readTransaction(
+  { connection }: SqliteSession,
+  work: () => Promise<void>,
+): Promise<void> {
   connection.exec("begin");
   try {
     await work();
@@ -166,7 +169,11 @@ async function transaction(
   }
 }
 
-async function executeSelect(parsed: ReadOperations, limits: readonly QueryLimit[], spool: Spool) {
+async function executeSelect(
+  parsed: ReadOperations,
+  limits: readonly QueryLimit[],
+  spool: Spool,
+): Promise<void> {
   const [operation] = parsed.operations.filter(isReading);
   if (operation === undefined) throw new Error("Only a Select can be streamed");
   const { database } = operation.fields;

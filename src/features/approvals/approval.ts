@@ -206,7 +206,12 @@ async function find({ query }: ApprovalTransaction, id: string): Promise<Approva
 }
 
 /** @param more further fields; undefined ones are omitted */
-async function recordStep(tx: ApprovalTransaction, id: string, name: string, more: object) {
+async function recordStep(
+  tx: ApprovalTransaction,
+  id: string,
+  name: string,
+  more: object,
+): Promise<void> {
   const approval = await find(tx, id);
   if (approval === undefined) return;
   const { username: user, via, client, operations, operationCount } = approval;
@@ -220,7 +225,12 @@ async function addStep(tx: ApprovalTransaction, name: string, fields: object): P
 }
 
 /** Deletes the query's bytes unless the approval was decided. */
-async function end(tx: ApprovalTransaction, id: string, state: ApprovalState, more = {}) {
+async function end(
+  tx: ApprovalTransaction,
+  id: string,
+  state: ApprovalState,
+  more = {},
+): Promise<void> {
   await tx.query(
     `UPDATE approvals SET state = $1, body = CASE WHEN decided IS NULL THEN NULL ELSE body END
       WHERE id = $2`,

@@ -646,7 +646,11 @@ function warningsOf(
  *
  * @throws Failure or Refusal as saving the entry would
  */
-async function previewEntry(c: ConsoleRequest, fields: Fields, problem: string | undefined) {
+async function previewEntry(
+  c: ConsoleRequest,
+  fields: Fields,
+  problem: string | undefined,
+): Promise<Html> {
   const visitor = visitorOf(c);
   const { snapshot, actor } = visitor;
   const grant = entryOf(fields);
@@ -672,7 +676,11 @@ ${warnings(warningsOf(c, after, stored ?? grant, problem))}
 }
 
 /** @param isAsked false if an entry that cannot be saved yet only has no preview */
-async function sendEntry(c: ConsoleRequest, { failure, ...given }: FormState, isAsked = false) {
+async function sendEntry(
+  c: ConsoleRequest,
+  { failure, ...given }: FormState,
+  isAsked = false,
+): Promise<Response> {
   const fields = gatherBoxes(given.fields);
   const state = { fields, failure };
   const at = (name: string) => fields.get(name)?.trim() ?? "";

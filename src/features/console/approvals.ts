@@ -208,7 +208,11 @@ function* showQuery(text: string): Steps<Html[]> {
 }
 
 /** @param query the bytes; undefined once they are deleted */
-async function querySection(query: Buffer | undefined, isPending: boolean, isHidden: boolean) {
+async function querySection(
+  query: Buffer | undefined,
+  isPending: boolean,
+  isHidden: boolean,
+): Promise<Html> {
   if (query === undefined) return html`<p class="quiet">The query is no longer stored.</p>`;
   if (isHidden) {
     const why = isPending
@@ -541,7 +545,11 @@ function summarize(c: ConsoleRequest, approval: Approval): Promise<string | unde
 }
 
 /** The rows that a query would change, for those who may approve it. */
-async function countRows(c: ConsoleRequest, visitor: Visitor, approval: Approval) {
+async function countRows(
+  c: ConsoleRequest,
+  visitor: Visitor,
+  approval: Approval,
+): Promise<number | undefined> {
   if (relationOf(visitor, approval) !== "approver") return undefined;
   const { actor } = visitor;
   const count = await rowCounts.fetch(`${approval.id} ${actor.username}`, {

@@ -319,7 +319,10 @@ const notCounted = html`<div class="sheet"><p>Queries are counted only if the au
 file = "audit.log"</pre></div>`;
 
 /** Undefined if the audit has no file or cannot be read now. */
-async function summarize(c: ConsoleRequest, edges: readonly number[]) {
+async function summarize(
+  c: ConsoleRequest,
+  edges: readonly number[],
+): Promise<AuditSummary | undefined> {
   const { configuration, log } = c.var.gateway;
   const { file } = configuration.audit;
   if (file === undefined) return undefined;

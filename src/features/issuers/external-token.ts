@@ -1,7 +1,7 @@
 import { hash } from "node:crypto";
 import type { JWTPayload } from "jose";
 import * as z from "zod";
-import { readAttributes } from "../../core/access/grant.ts";
+import { type Attributes, readAttributes } from "../../core/access/grant.ts";
 import { isExternalGroup, isExternalUsername } from "../../core/access/roles.ts";
 import { epochSeconds } from "../../core/base/clock.ts";
 import { Refusal } from "../../core/base/refusal.ts";
@@ -93,7 +93,10 @@ export function readGroups(payload: JWTPayload, settings: IssuerSettings) {
 }
 
 /** Leaves out what filters cannot compare with, so that they deny instead. */
-function readAttributeClaims(payload: JWTPayload, settings: IssuerSettings) {
+function readAttributeClaims(
+  payload: JWTPayload,
+  settings: IssuerSettings,
+): Attributes | undefined {
   const claims = Object.entries(settings.attribute_claims);
   if (claims.length === 0) return undefined;
   return new Map(

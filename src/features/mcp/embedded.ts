@@ -39,7 +39,11 @@ const MAX_LISTED_TABLES = 1000;
 const scheme = "gatehouse:///";
 const mimeType = "application/json";
 
-function registerResources(server: McpServer, schema: SchemaSource<Exchange>, exchange: Exchange) {
+function registerResources(
+  server: McpServer,
+  schema: SchemaSource<Exchange>,
+  exchange: Exchange,
+): void {
   const template = new ResourceTemplate(`${scheme}{database}/{table}`, {
     async list({ mcpReq: { signal } }) {
       const resources: ListResourcesResult["resources"] = [];

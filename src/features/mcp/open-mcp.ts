@@ -58,7 +58,10 @@ async function openServer(
  * Loads and opens the authorization server on first use. Its library prints a warning to the
  * console on Node releases that it does not know. The warning goes to the log instead.
  */
-async function loadAuthorizationServer(options: AuthorizationServerOptions, log: Log) {
+async function loadAuthorizationServer(
+  options: AuthorizationServerOptions,
+  log: Log,
+): Promise<AuthorizationServer> {
   const out = console;
   const { warn } = out;
   out.warn = (text: unknown) => log.debug({ text: String(text) }, "authorization server library");

@@ -42,7 +42,11 @@ function challenge(gateway: Gateway, exchange: Exchange): ResourceChallenge {
 }
 
 /** @throws Refusal `host_not_allowed`, `origin_not_allowed`, or one of the 401 codes */
-async function authenticate(endpoint: Promise<McpEndpoint>, gateway: Gateway, exchange: Exchange) {
+async function authenticate(
+  endpoint: Promise<McpEndpoint>,
+  gateway: Gateway,
+  exchange: Exchange,
+): Promise<void> {
   // Clients that reach the gateway only from this machine may be pages with a rebound DNS name.
   const { localAddress = "" } = exchange.request.socket;
   const isLocal = isLoopbackAddress(localAddress.replace(/^::ffff:/, ""));

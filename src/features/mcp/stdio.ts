@@ -43,7 +43,10 @@ const namingKeywords: ReadonlySet<string> = new Set([
   "definitions",
 ]);
 
-function readDeclaration(schema: JsonObject, path: readonly string[] | undefined) {
+function readDeclaration(
+  schema: JsonObject,
+  path: readonly string[] | undefined,
+): HeaderDeclaration {
   const header = schema[annotation];
   if (path === undefined || path.length === 0) {
     throw new Error(`${annotation} is not on an argument`);
@@ -337,7 +340,11 @@ export class StdioBridge {
    * Sends a request. Retries once if the session was lost, or if headers were missing that the tool
    * list declares. In both cases the gateway has not executed the request.
    */
-  async #request(request: JSONRPCRequest, read: McpMessage, signal: AbortSignal) {
+  async #request(
+    request: JSONRPCRequest,
+    read: McpMessage,
+    signal: AbortSignal,
+  ): Promise<JSONRPCResponse> {
     const { sessionId } = this.#transport;
     const send = async () => {
       const answer = await this.#send(request, signal, this.#toolHeaders.of(read));
@@ -356,7 +363,11 @@ export class StdioBridge {
     }
   }
 
-  async #send(request: JSONRPCRequest, signal: AbortSignal, headers: Record<string, string> = {}) {
+  async #send(
+    request: JSONRPCRequest,
+    signal: AbortSignal,
+    headers: Record<string, string> = {},
+  ): Promise<JSONRPCResponse> {
     const { promise, resolve, reject } = Promise.withResolvers<JSONRPCResponse>();
     const cancel = () => reject(new Error("The request was cancelled"));
     const onRequestStreamEnd = () => reject(new Error("The response is incomplete"));

@@ -208,7 +208,12 @@ function requireRight(
 }
 
 /** These requests cannot be narrowed, so access to part of a database is not enough. */
-function requireWhole({ access }: Gateway, exchange: Exchange, subject: Subject, database: string) {
+function requireWhole(
+  { access }: Gateway,
+  exchange: Exchange,
+  subject: Subject,
+  database: string,
+): void {
   const objection = nameDenial(access.snapshot, subject, "SELECT", database);
   if (objection !== undefined) throw new Refusal(objection);
   const denial = wholeDatabaseDenial(access.snapshot, subject, database, queryOrigin(exchange));
@@ -224,7 +229,12 @@ function requireOwnerOfAll({ access }: Gateway, exchange: Exchange, subject: Sub
   requireAllowed(decideWholeDatabase(snapshot, subject, right, EVERY_DATABASE, origin));
 }
 
-function authorize(gateway: Gateway, exchange: Exchange, { access }: RouteSettings, place: Place) {
+function authorize(
+  gateway: Gateway,
+  exchange: Exchange,
+  { access }: RouteSettings,
+  place: Place,
+): Identity | undefined {
   if (isPermissionClass(access)) return requireRight(gateway, exchange, access, place);
   const { subject } = exchange.authenticated;
   if (access === "public" || subject === undefined) return undefined;
@@ -290,7 +300,11 @@ function requireStillAllowed(gateway: Gateway, exchange: Exchange, before: Route
   authorize(gateway, exchange, settings, reachedPlace(exchange, settings));
 }
 
-async function handle(gateway: Gateway, exchange: Exchange, settings: RouteSettings) {
+async function handle(
+  gateway: Gateway,
+  exchange: Exchange,
+  settings: RouteSettings,
+): Promise<void> {
   // A target has no fragment (RFC 9112, section 3.2). Some servers cut it off, others do not.
   if (exchange.request.url?.includes("#")) throw new Refusal("path_not_canonical");
   const kept = clientHeaders(gateway, exchange, settings);

@@ -49,7 +49,11 @@ import type { StoreWriter } from "./writer.ts";
 export type ReplacementPlan = (current: Snapshot) => Replacement;
 
 /** Writes the records that a starting replica reads instead of the whole log. */
-async function writeRecords(query: Query, { records, boundaries }: Replacement, version: number) {
+async function writeRecords(
+  query: Query,
+  { records, boundaries }: Replacement,
+  version: number,
+): Promise<void> {
   const { gone = [], kept = [] } = Object.groupBy(records, ([, own]) =>
     isEmpty(own) ? "gone" : "kept",
   );

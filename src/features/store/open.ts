@@ -20,6 +20,7 @@ import type { LiveTokenInventory } from "../../core/identity/token.ts";
 import type { TokenInventoryStore } from "../../core/identity/token-file.ts";
 import type { Author } from "../../core/observe/audit-line.ts";
 import { type SessionRegister, separateRegisters, sessionLimits } from "../mcp/proxy/sessions.ts";
+import type { AuthorizationState } from "../oauth/server/state-store.ts";
 import { SEAL_KEY } from "../oauth/server/state-store.ts";
 import { openAccessStore, type StoreAccess } from "./access-store.ts";
 import { stateInStore } from "./authorization-state.ts";
@@ -245,7 +246,10 @@ export async function withStore<Result>(
 
 export type StoreReplica = Awaited<ReturnType<typeof openReplica>>;
 
-function sharedAuthorization(shared: StoreAccess, { database, secrets }: Store) {
+function sharedAuthorization(
+  shared: StoreAccess,
+  { database, secrets }: Store,
+): AuthorizationState {
   const store = stateInStore(shared, database, secrets);
   return {
     store,

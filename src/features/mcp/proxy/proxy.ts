@@ -120,7 +120,11 @@ function decide(gateway: Gateway, exchange: Exchange, rule: ToolRule, database: 
   return decision;
 }
 
-async function identify(gateway: Gateway, exchange: Exchange, message: McpMessage | undefined) {
+async function identify(
+  gateway: Gateway,
+  exchange: Exchange,
+  message: McpMessage | undefined,
+): Promise<Identity> {
   const principal = principalOf(exchange);
   const { username } = principal.subject;
   const { tools } = gateway.configuration.mcp;

@@ -113,7 +113,11 @@ export async function withWholeBody(request: IncomingMessage): Promise<IncomingM
   return whole;
 }
 
-async function readTyped(request: IncomingMessage, type: string, maxBytes?: number) {
+async function readTyped(
+  request: IncomingMessage,
+  type: string,
+  maxBytes?: number,
+): Promise<Buffer> {
   const [given = ""] = (request.headers["content-type"] ?? "").split(";");
   if (given.trim().toLowerCase() !== type) {
     throw new OAuthProblem(415, "invalid_request", `the body must be ${type}`);
