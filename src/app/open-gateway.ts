@@ -1,6 +1,11 @@
 import { existsSync } from "node:fs";
 import { openAccessFile } from "../core/access/access-file.ts";
-import type { AccessRules, ChangeOptions, Plan } from "../core/access/access-rules.ts";
+import type {
+  AccessRules,
+  ChangeOptions,
+  Plan,
+  WrittenChange,
+} from "../core/access/access-rules.ts";
 import { holderText } from "../core/access/grant.ts";
 import { changedHolder } from "../core/access/record-change.ts";
 import { errorMessage } from "../core/base/client-error.ts";
@@ -52,6 +57,7 @@ import {
 import { type Audit, createAudit } from "../core/observe/audit.ts";
 import type { Log } from "../core/observe/log.ts";
 import type { Metrics } from "../core/observe/metrics.ts";
+import type { Tracing } from "../core/observe/tracing.ts";
 import { CLIENT_TIMEOUT_MS } from "../core/upstream/answer-stream.ts";
 import { BackendGroup, type BackendOptions } from "../core/upstream/backends.ts";
 import { openUpstreamCredential, type UpstreamCredential } from "../core/upstream/credential.ts";
@@ -94,7 +100,10 @@ interface Base {
   readonly opened: AsyncDisposableStack;
 }
 
-async function openRules({ loaded, log, member, store }: Base, revocations: LiveRevocations) {
+async function openRules(
+  { loaded, log, member, store }: Base,
+  revocations: LiveRevocations,
+): Promise<AccessRules> {
   const { auth, store: settings } = loaded.configuration;
   if (store !== undefined && settings.access === "store") return store.access;
   const file = auth.access_control_file;
@@ -161,7 +170,11 @@ function openChanges(
 }
 
 /** Writes changes caused by a login, such as a hash with a higher cost, as the user's own. */
-async function changeAsUser(access: AccessRules, journal: ChangeJournal, plan: Plan) {
+async function changeAsUser(
+  access: AccessRules,
+  journal: ChangeJournal,
+  plan: Plan,
+): Promise<WrittenChange> {
   const beforeWrite: ChangeOptions["beforeWrite"] = (_, step) => journal.noteStep(step);
   const written = await access.change(plan, { beforeWrite });
   const { version } = written.snapshot;
@@ -370,7 +383,10 @@ async function openOwnDatabase({ loaded, log, member }: Base, metrics: QueryMetr
 }
 
 /** Opens the configured upstreams, or the engine as the first one. */
-async function openUpstream(base: Base, credential: UpstreamCredential | undefined) {
+async function openUpstream(
+  base: Base,
+  credential: UpstreamCredential | undefined,
+): Promise<DatabaseRouting> {
   const { loaded, log, metrics, opened } = base;
   const { upstream } = loaded.configuration;
   const options: BackendOptions = {
@@ -464,7 +480,10 @@ function transportHeaders({ server, auth }: Configuration): readonly string[] {
 const registered = Symbol.for("opentelemetry.js.api.1");
 
 /** Loads nothing unless an OpenTelemetry SDK is registered in this process. */
-async function openTraces({ log, opened }: Base, routing: DatabaseRouting) {
+async function openTraces(
+  { log, opened }: Base,
+  routing: DatabaseRouting,
+): Promise<Tracing | undefined> {
   if (!(registered in globalThis)) return undefined;
   const { openTracing } = await import("../core/observe/tracing.ts");
   const targets = routing.targets.map(({ name }) => name);

@@ -17,10 +17,9 @@ async function show(name: PresetName, options: CommonOptions): Promise<void> {
     return { method, path, right, names, parameters, body: body ?? "none" };
   };
   const head = ["METHOD", "PATH", "RIGHT", "NAMES BESIDES THE PATH", "PARAMETERS", "BODY"];
-  printList(endpoints.map(view), options, head, ({ parameters, body, ...texts }) => [
-    ...Object.values(texts),
-    parameters.join(" "),
-    body,
+  printList(endpoints.map(view), options, head, (one) => [
+    ...[one.method, one.path, one.right, one.names],
+    ...[one.parameters.join(" "), one.body],
   ]);
 }
 

@@ -97,7 +97,11 @@ function recordOperations(
 }
 
 /** Each database is listed once, in the query's order, with the role on it. */
-function upstreamIdentity(username: string, query: Query, decisions: readonly Decision[]) {
+function upstreamIdentity(
+  username: string,
+  query: Query,
+  decisions: readonly Decision[],
+): Identity {
   const roles = new Map<string, string>();
   for (const [at, { database }] of query.accesses.entries()) {
     roles.set(database, decisions[at]?.role ?? "");

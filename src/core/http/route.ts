@@ -70,7 +70,10 @@ export interface Routes {
   readonly home: Endpoint;
 }
 
-function matchSegments(pattern: readonly string[], segments: readonly string[]) {
+function matchSegments(
+  pattern: readonly string[],
+  segments: readonly string[],
+): Record<string, string> | undefined {
   const isOpen = pattern.at(-1) === "*";
   const fits = isOpen ? segments.length >= pattern.length : segments.length === pattern.length;
   if (!fits) return undefined;

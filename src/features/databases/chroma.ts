@@ -242,7 +242,12 @@ async function planFork(request: PresetRequest): Promise<Plan> {
 
 type Options = Pick<PresetEndpoint, "names" | "parameters" | "body">;
 
-function on(routes: string, right: string, plan: PresetEndpoint["plan"], options: Options = {}) {
+function on(
+  routes: string,
+  right: string,
+  plan: PresetEndpoint["plan"],
+  options: Options = {},
+): PresetEndpoint[] {
   return endpointsAt(routes, () => ({ ...options, right, plan }));
 }
 

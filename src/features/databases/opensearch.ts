@@ -117,7 +117,11 @@ function stringsIn(value: Json | undefined): readonly string[] {
  * True if one of the objects in documents may be a query, which the server follows when it parses
  * the document.
  */
-async function hasQueries(request: PresetRequest, name: string, objects: ReadonlySet<string>) {
+async function hasQueries(
+  request: PresetRequest,
+  name: string,
+  objects: ReadonlySet<string>,
+): Promise<boolean> {
   if (objects.size === 0) return false;
   const path = `/${name}/_mapping?filter_path=**.type`;
   const fields = readPercolators(name, await request.lookup(path, REMEMBERED_MS));
@@ -349,7 +353,11 @@ type ReadUses = (request: PresetRequest) => Uses;
  *
  * @param table with a row for each: the right, methods, paths and parameters
  */
-function onIndexes(table: string, usesOf: ReadUses = () => new Uses(), options: Options = {}) {
+function onIndexes(
+  table: string,
+  usesOf: ReadUses = () => new Uses(),
+  options: Options = {},
+): PresetEndpoint[] {
   return table
     .trim()
     .split(/\n\s*(?=[A-Z])/)

@@ -74,7 +74,12 @@ function decide(gateway: Gateway, exchange: Exchange, access: Access): Decision 
   return decision ?? { allowed: false, reason: "no_grant", role: undefined, entry: undefined };
 }
 
-function denialOf(gateway: Gateway, exchange: Exchange, access: Access, decision: Decision) {
+function denialOf(
+  gateway: Gateway,
+  exchange: Exchange,
+  access: Access,
+  decision: Decision,
+): Refusal {
   const { database, table, alias, element, permissions } = access;
   // A pattern has been judged before. A denied name must not tell whether it is an alias.
   if (alias !== undefined && !alias.includes("*")) {
