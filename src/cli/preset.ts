@@ -18,8 +18,12 @@ async function show(name: PresetName, options: CommonOptions): Promise<void> {
   };
   const head = ["METHOD", "PATH", "RIGHT", "NAMES BESIDES THE PATH", "PARAMETERS", "BODY"];
   printList(endpoints.map(view), options, head, (one) => [
-    ...[one.method, one.path, one.right, one.names],
-    ...[one.parameters.join(" "), one.body],
+    one.method,
+    one.path,
+    one.right,
+    one.names,
+    one.parameters.join(" "),
+    one.body,
   ]);
 }
 
