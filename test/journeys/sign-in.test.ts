@@ -92,7 +92,8 @@ t.test(
   "an MCP client signs in through the provider and has the rights of its groups",
   async (t) => {
     provider.user = "ann";
-    const { accessToken, consent } = await tokensOf(gateway);
+    const { accessToken, clientId, consent } = await tokensOf(gateway);
+    t.match(await loginEvent("allowed"), { user: "staff:ann", client: clientId });
     t.match(consent.text, 'value="main"', "the consent page offers databases of the groups");
     t.equal(await codeOf(gateway, accessToken), undefined);
     t.equal(await codeOf(gateway, accessToken, from("archive")), "no_grant");

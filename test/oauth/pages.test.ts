@@ -430,6 +430,7 @@ t.test("the page of applications requires a login", async (t) => {
   t.match(session?.attributes, /samesite=lax/);
   const out = await browser.submit(page, { action: "logout" });
   checkLogin(t, out);
+  t.match(setting.events.at(-1), { name: "oauth_logout", fields: { user: "alice" } });
   checkLogin(t, await browser.open(placeOf(setting)));
   const late = await browser.submit(page, { disconnect: "x" });
   checkLogin(t, late);

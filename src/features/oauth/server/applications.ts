@@ -115,7 +115,10 @@ async function submit(visitor: Visitor): Promise<void> {
       if (clientId === client) await store.endGrant(grantId);
     }
     options.onEvent("oauth_revocation", { user: username, client, token: "all" });
-  } else if (action === "logout") await session.destroy();
+  } else if (action === "logout") {
+    await session.destroy();
+    options.onEvent("oauth_logout", { user: username });
+  }
   return redirectToPage(visitor);
 }
 

@@ -43,14 +43,22 @@ function failed({ options }: Visit, error: unknown): unknown {
 }
 
 const interactionShape = z.object({
-  params: z.object({ prompt: z.string().default(""), max_age: z.coerce.number().optional() }),
+  params: z.object({
+    client_id: z.string(),
+    prompt: z.string().default(""),
+    max_age: z.coerce.number().optional(),
+  }),
 });
 
-/** Reads what the client's authorization request demands, which the provider then has to do. */
-async function readDemand({ store }: Visit, page: string): Promise<AuthenticationDemand> {
+/** The client's authorization request for which a page is shown. */
+async function readRequest({ store }: Visit, page: string) {
   const found = await store.find("Interaction", page.slice(endpoints.interaction.length + 1));
-  if (found === undefined) return {};
-  const { prompt, max_age: maxAge } = interactionShape.parse(JSON.parse(found.payload)).params;
+  return found && interactionShape.parse(JSON.parse(found.payload)).params;
+}
+
+/** What the request demands of the provider. */
+async function readDemand(visit: Visit, page: string): Promise<AuthenticationDemand> {
+  const { prompt = "", max_age: maxAge } = (await readRequest(visit, page)) ?? {};
   return { maxAge, ...(prompt.split(" ").includes("login") && { prompt: "login" }) };
 }
 
@@ -101,7 +109,8 @@ export async function finishSignIn(visit: Visit): Promise<void> {
       payload: JSON.stringify({ accountId: formatAccountId(username, credential) }),
       expires: epochSeconds() + RESULT_SECONDS,
     });
-    onEvent("oauth_login", { user: username, issuer, outcome: "allowed" });
+    const client = (await readRequest(visit, next))?.client_id;
+    onEvent("oauth_login", { user: username, client, issuer, outcome: "allowed" });
     seeOther(response, `${options.issuer}${next}?sign_in=${result}`);
   } catch (error) {
     throw failed(visit, error);
