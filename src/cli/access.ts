@@ -29,7 +29,13 @@ import { didYouMean } from "../core/base/suggestion.ts";
 import { placeName, splitPlace } from "../core/query/names.ts";
 import { missingNames } from "./database-schema.ts";
 import { loadFor } from "./load.ts";
-import { changeAccess, entriesInWords, namedRefusal, readAccess } from "./operator.ts";
+import {
+  changeAccess,
+  entriesInWords,
+  namedRefusal,
+  readAccess,
+  warnIfUnknown,
+} from "./operator.ts";
 import {
   type CommonOptions,
   commandGroup,
@@ -162,6 +168,10 @@ async function listAccess(options: ListOptions): Promise<void> {
       ? snapshot.grants.values().flatMap(entriesIn)
       : allEntries(snapshot, { username: user });
   const entries = [...all.filter(isSelected)];
+  if (user !== undefined && entries.length === 0) warnIfUnknown(snapshot, user);
+  if (database !== undefined && !snapshot.databases.has(database.toLowerCase())) {
+    warn(`no entry names ${database}${didYouMean(database, snapshot.databases.values())}`);
+  }
   const isPlain = entries.every((one) => one.tables === undefined && limitsInWords(one) === "");
   const head = ["USERNAME", "DATABASE", "ROLE", ...(isPlain ? [] : ["TABLES", "LIMITS"])];
   const toCells = (grant: Grant) => [

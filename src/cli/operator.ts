@@ -9,11 +9,12 @@ import {
   type Holder,
   holderName,
   holderText,
+  userHolder,
 } from "../core/access/grant.ts";
 import { allEntries, callerFor } from "../core/access/groups.ts";
 import { AccessFileError, readAccessFile } from "../core/access/parse.ts";
 import { type Change, latestIssue, userLosingTokens } from "../core/access/record-change.ts";
-import type { Snapshot } from "../core/access/snapshot.ts";
+import { isKnownHolder, type Snapshot } from "../core/access/snapshot.ts";
 import { changeAccessFile } from "../core/access/write.ts";
 import { isThere, nameOfUser, permissionProblem } from "../core/base/files/guarded.ts";
 import { invocation } from "../core/base/product.ts";
@@ -51,6 +52,12 @@ function userNotFound({ holder, snapshot }: About): string {
   }
   const hint = didYouMean(username, snapshot?.users.keys() ?? []);
   return `User not found: ${username}${hint || ` (\`${invocation} user list\` lists all users)`}`;
+}
+
+/** For an empty list of this user: an unknown name may be a typo. */
+export function warnIfUnknown(snapshot: Snapshot, username: string): void {
+  const holder = userHolder(username);
+  if (!isKnownHolder(snapshot, holder)) warn(userNotFound({ holder, snapshot }));
 }
 
 /** The entries of a user and of the user's local groups, or those of a group. */

@@ -38,6 +38,7 @@ import {
   readAccess,
   revocationStore,
   tokenInventory,
+  warnIfUnknown,
 } from "./operator.ts";
 import { type CommonOptions, commandGroup, defineCommands, readExpiry } from "./options.ts";
 import {
@@ -93,6 +94,8 @@ async function list(options: CommonOptions): Promise<void> {
     .filter(({ username }) => user === undefined || username === user)
     .map((token) => viewToken(token, activity.useOfToken(token.tokenId)));
   const apps = await listApps(loaded, activity, user);
+  const isEmpty = tokens.length + apps.length === 0;
+  if (user !== undefined && isEmpty) warnIfUnknown(await readAccess(loaded), user);
   if (options.json) return printJson({ tokens, apps });
   const tokenHead = ["USERNAME", "TOKEN", "NAME", "DATABASE", "ISSUED", "EXPIRES", "LAST USE"];
   if (tokens.length === 0 && process.stdout.isTTY) print("No tokens are issued.");

@@ -340,6 +340,23 @@ t.test("access list filters by user, database and table", async (t) => {
   t.match(JSON.parse(stdout), [{}, { expires: "2126-01-01T00:00:00Z" }, {}]);
 });
 
+t.test("lists say that a user or database is unknown", async (t) => {
+  const gatehouse = install(t, people + narrowed);
+  const unknown = /^warning: User not found: alcie \(did you mean alice\?\)\n$/;
+  for (const [command, stdout, stderr] of [
+    ["access list --user alcie", "[]\n", unknown],
+    ["token list --user alcie", /"apps": \[\]/, unknown],
+    ["access list --user staff:ann", "[]\n", ""],
+    [
+      "access list --database mian",
+      "[]\n",
+      /^warning: no entry names mian \(did you mean main\?\)\n$/,
+    ],
+  ] as const) {
+    t.match(await gatehouse.run(`${command} --json`), { code: 0, stdout, stderr }, command);
+  }
+});
+
 t.test("access list --table takes a name with a dot as both things that it can mean", async (t) => {
   const gatehouse = install(t, people);
   for (const place of ["main.logs-2026.11", "logs-2026.11", "main.other"]) {
