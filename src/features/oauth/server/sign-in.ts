@@ -56,7 +56,7 @@ async function readRequest({ store }: Visit, page: string) {
   return found && interactionShape.parse(JSON.parse(found.payload)).params;
 }
 
-/** What the request demands of the provider. */
+/** The demands that the provider has to meet. */
 async function readDemand(visit: Visit, page: string): Promise<AuthenticationDemand> {
   const { prompt = "", max_age: maxAge } = (await readRequest(visit, page)) ?? {};
   return { maxAge, ...(prompt.split(" ").includes("login") && { prompt: "login" }) };
