@@ -1,6 +1,6 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
-import { existsSync } from "node:fs";
+import { existsSync, mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { mock } from "node:test";
@@ -129,4 +129,12 @@ t.test("a missing parent directory is not created: it may have been moved", asyn
   const url = `sqlite:${join(parent, "data")}`;
   await t.rejects(startEngine({ url, log }), { code: "ENOENT" });
   t.notOk(existsSync(parent));
+  mkdirSync(parent);
+  const lines: string[] = [];
+  const engine = await startEngine({ url, log: pino({}, { write: (line) => lines.push(line) }) });
+  await engine.close();
+  t.match(
+    lines.find((line) => line.includes("created")),
+    `"directory":"${join(parent, "data")}"`,
+  );
 });

@@ -9,6 +9,7 @@ import {
   statSync,
 } from "node:fs";
 import { join, resolve } from "node:path";
+import type { Logger } from "pino";
 import { LockRefusedError, LockTimeoutError, takeLock } from "../../core/base/files/lock.ts";
 import { foldCase, isPlainName } from "../../core/query/names.ts";
 import { EngineRefusal } from "../refusal.ts";
@@ -27,8 +28,10 @@ export class DatabaseFiles {
   }
 
   /** Does not create the parent, which may have been moved away with the databases. */
-  makeDirectory(): void {
-    if (!existsSync(this.directory)) mkdirSync(this.directory, { mode: 0o700 });
+  makeDirectory(log: Logger): void {
+    if (existsSync(this.directory)) return;
+    mkdirSync(this.directory, { mode: 0o700 });
+    log.info({ directory: this.directory }, "created the missing directory of databases");
   }
 
   makeDefault(): void {

@@ -335,7 +335,7 @@ export async function openSqliteStore(directory: string, options: SqliteOptions)
   if (options.isGuest) {
     return new SqliteStore(files, new WorkerPool(files.directory, options), () => {});
   }
-  files.makeDirectory();
+  files.makeDirectory(options.log);
   const unlock = await lockDirectory(files.directory);
   try {
     for (const entry of readdirSync(files.directory)) {
