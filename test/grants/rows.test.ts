@@ -16,45 +16,10 @@ import {
 } from "./kit.ts";
 import { fillTables, makeTables } from "./tables.ts";
 
-const join = (join_type: string, table = "customers") => ({
-  table,
-  on: "tickets.customer = customers.id",
-  join_type,
-});
 const byId = { order_by: { column: "id" } };
 const count = { fn: "count", as: "n" };
 
-/** Queries of Rita, of the tenant acme, and the rows that they return. */
-const both = [{ id: 1 }, { id: 2 }];
 const summary = (fields: object) => ({ Select: { database: "main", from: "tickets", ...fields } });
-const vault = (join_type: string) => ({
-  table: "vault",
-  on: "vault.ticket = tickets.id",
-  join_type,
-});
-const reads: readonly (readonly [query: object, rows: readonly object[]])[] = [
-  [select("tickets", ["id"], byId), both],
-  [
-    select("tickets", ["id"], {
-      where: { or: [term("tenant", "!=", "acme"), term("tenant", "=", null)] },
-    }),
-    [],
-  ],
-  [select("tickets", ["id"], { ...byId, after: [1] }), [{ id: 2 }]],
-  [
-    summary({
-      group_by: ["status"],
-      aggregate: [{ fn: "sum", column: "weight", as: "w" }],
-      having: term("w", ">=", 1),
-      order_by: { column: "w" },
-    }),
-    [
-      { status: "open", w: 1 },
-      { status: "done", w: 2 },
-    ],
-  ],
-  [select("tickets", ["tickets.id"], { join: [join("INNER"), vault("LEFT")] }), [{ id: 1 }]],
-];
 
 /** Each multiplies weights so that those of hidden rows, but of no visible ones, are out of range. */
 const large = (column: string) => ({
@@ -124,60 +89,19 @@ const filters = [
   'row_filter = [{ column = "tenant", cmp = "IN", value = ["acme", "none", "some"] }]',
 ];
 
-overSqliteSite(
-  "hidden rows are not computed at any level, nor under other names",
-  nightly,
-  async (t, site) => {
-    await makeTables(site);
-    const rita = await site.as("rita", '{ tenant = "acme" }');
-    for (const rule of filters) {
-      await site.allow(entry("rita", "main", "ReadOnly", `tables = ["tickets"]\n${rule}`));
-      for (const [fields, rows] of computing) {
-        const answer = await rita(summary(fields));
-        t.equal(
-          [answer.body.data ?? []].flat().length,
-          rows,
-          `${rule} ${JSON.stringify(fields)} ${answer.text}`,
-        );
-      }
-    }
-    const columns = 'columns = ["id", "tenant", "weight"]';
-    await site.allow(
-      entry("rita", "main", "ReadOnly", `tables = ["tickets"]\n${columns}\n${filter}`),
-    );
-    const ask = async (fields: object) => outcome(await rita(summary({ ...twice, ...fields })));
-    t.equal(await ask({ columns: ["a.id", "large"] }), "200", "a name is no column of a table");
-    t.equal(await ask({ columns: ["b.large"] }), "403 column_denied");
-    for (const used of ["a.salary", "b.salary", "salary", "weight"]) {
-      const reason = used.includes(".") ? "column_denied" : "column_unqualified";
-      t.equal(await ask({ columns: ["large"], ...large(used) }), `403 ${reason}`, used);
-      const when = { column: used, cmp: ">", value: 0 };
-      const branches = Object.fromEntries(["then", "else"].map((key, value) => [key, { value }]));
-      const compute = [{ as: "large", fn: "if", when, ...branches }];
-      t.equal(await ask({ columns: ["large"], compute }), `403 ${reason}`, used);
-    }
-    const hiding = (as: string) => ({ columns: [as], compute: [{ as, fn: "abs", of: ["a.id"] }] });
-    t.equal(await ask(hiding("Tenant")), "400 duplicate_column");
-    t.equal(await ask(hiding("a.tenant")), "400 invalid_column");
-  },
-);
-
-overSqliteSite("a row filter limits every kind of Select", nightly, async (t, site) => {
+overSqliteSite("hidden rows are not computed at any level", nightly, async (t, site) => {
   await makeTables(site);
-  await site.allow(
-    entry("rita", "main", "ReadWrite", `tables = ["tickets", "customers"]\n${filter}`) +
-      entry("rita", "main", "ReadOnly", 'tables = ["vault"]'),
-  );
   const rita = await site.as("rita", '{ tenant = "acme" }');
-  for (const [query, rows] of reads) {
-    const answer = await rita(query);
-    t.strictSame(answer.body.data, rows, `${JSON.stringify(query)} ${answer.text}`);
-    t.equal(answer.headers.get("x-gatehouse-narrowed"), "rows");
-  }
-  for (const joined of [join("LEFT"), join("RIGHT"), [join("INNER"), vault("RIGHT")]]) {
-    const outer = await rita(select("tickets", ["tickets.id"], { join: joined }));
-    t.equal(outcome(outer), "403 join_denied", JSON.stringify(joined));
-    t.match(outer.body.message, /^Join \w+ by INNER/);
+  for (const rule of filters) {
+    await site.allow(entry("rita", "main", "ReadOnly", `tables = ["tickets"]\n${rule}`));
+    for (const [fields, rows] of computing) {
+      const answer = await rita(summary(fields));
+      t.equal(
+        [answer.body.data ?? []].flat().length,
+        rows,
+        `${rule} ${JSON.stringify(fields)} ${answer.text}`,
+      );
+    }
   }
 });
 
@@ -193,47 +117,6 @@ function bound(columns: Readonly<Record<string, string>>, more?: object) {
   if (more === undefined) return { Insert: { ...tickets, values: [{ id: 8 }], bind } };
   return { Update: { ...tickets, bind, where: null } };
 }
-const referring = { name: "a", type: "int", references: "tickets.id" };
-const upsert = { on_conflict: ["id"], update: ["tenant"] };
-
-const changes: Readonly<Record<string, readonly object[]>> = {
-  "403 row_denied": [
-    ...["other", "acme ", null].map((tenant) => insert({ id: 9, tenant })),
-    insert(
-      ...Array.from({ length: 200 }, (_, at) => ({
-        id: 100 + at,
-        tenant: at === 150 ? "other" : "acme",
-      })),
-    ),
-    update({ tenant: "other" }),
-    { Update: { ...tickets, add: { tenant: 1 }, where: null } },
-    { Preview: { ...update({ tenant: "other" }), limit: 0 } },
-  ],
-  "403 name_case_mismatch": [
-    insert({ id: 9, Tenant: "other" }),
-    insert({ id: 9, tenant: "acme", tenánt: "other" }),
-    update({ TENANT: "other" }),
-  ],
-  "400 invalid_column": [update({ "tickets.tenant": "x" })],
-  "403 not_narrowable": [
-    { Upsert: { ...tickets, values: [{ id: 3, tenant: "acme" }], ...upsert } },
-  ],
-  "403 batch_member_denied (row_denied)": [
-    { Batch: [{ Delete: { ...tickets, where: null } }, insert({ id: 9 })] },
-    { Batch: [insert({ id: 9, tenant: "acme" }), bound({ tenant: "tenant" })] },
-    { Preview: { Batch: [update({ status: "x" }), update({ tenant: "other" })] } },
-    { Batch: [insert({ id: 9, tenant: "acme" }), bound({ tenant: "tenant" }, { set: {} })] },
-  ],
-  "403 batch_member_denied (name_case_mismatch)": [
-    { Batch: [insert({ id: 9, tenant: "acme" }), bound({ status: "Tenant" })] },
-    { Batch: [insert({ id: 9, tenant: "acme" }), bound({ Tenant: "tenant" })] },
-  ],
-  "403 role_insufficient": [{ DropTable: tickets }],
-  "403 no_grant": [{ CreateTable: { database: "main", table: "probe", columns: [referring] } }],
-};
-
-const statusOfFirst = { bind: { status: { element: 0, column: "status" } } };
-
 overSqliteSite("a row filter limits every kind of change", nightly, async (t, site) => {
   await makeTables(site);
   await site.admin({ Delete: { database: "main", table: "vault", where: null } });
@@ -243,60 +126,42 @@ overSqliteSite("a row filter limits every kind of change", nightly, async (t, si
   const rita = await site.as("rita", '{ tenant = "acme" }');
   const all = () => site.admin(select("tickets", ["*"], byId));
   const before = (await all()).text;
-  for (const [expected, queries] of Object.entries(changes)) {
-    for (const query of queries) {
-      t.equal(outcome(await rita(query)), expected, JSON.stringify(query));
-    }
+  t.equal(outcome(await rita(insert({ id: 9, tenant: "other" }))), "403 row_denied");
+  const added = { Update: { ...tickets, add: { tenant: 1 }, where: null } };
+  t.equal(outcome(await rita(added)), "403 row_denied");
+  for (const more of [undefined, { set: {} }]) {
+    const Batch = [insert({ id: 9, tenant: "acme" }), bound({ tenant: "tenant" }, more)];
+    t.equal(outcome(await rita({ Batch })), "403 batch_member_denied (row_denied)");
   }
   const preview = await rita({ Preview: { Delete: { ...tickets, where: null } } });
   t.match(preview.body, { affected: 2, before: [{ id: 1 }, { id: 2 }], after: [] });
-  const several = await rita({
-    Preview: {
-      Batch: [
-        { Delete: { ...tickets, where: term("id", ">", 1), expect: 1 } },
-        update({ status: "x" }, { returning: ["id"] }),
-      ],
-    },
-  });
-  t.match(several.body.data, [{ affected: 1 }, { affected: 1, after: [{ id: 1 }] }]);
-  t.equal((await all()).text, before, "nothing of it is kept");
-
-  const raised = await rita({
-    Update: { ...tickets, add: { weight: 10 }, where: null, returning: ["id", "weight"] },
-  });
-  t.strictSame(raised.body.data, [
-    { id: 1, weight: 11 },
-    { id: 2, weight: 12 },
-  ]);
-  const remove = { where: { not: term("id", "=", 1) }, returning: ["id"] };
-  const mixed = await rita({
-    Batch: [
-      update({ status: "x", tenant: "acme" }, { where: term("id", ">", 0) }),
-      { Insert: { ...tickets, values: [{ id: 9, tenant: "acme" }], returning: ["tenant"] } },
-      { Delete: { ...tickets, ...remove } },
-    ],
-  });
-  t.equal(mixed.status, 200, mixed.text);
-  t.match(mixed.text, /"affected":2,"data":\[\{"id":2\},\{"id":9\}\]/);
-  const copied = await rita({
-    Batch: [
-      update({ status: "x" }, { where: term("id", "=", 1), expect: 1 }),
-      { Insert: { ...tickets, values: [{ id: 9, tenant: "acme" }], ...statusOfFirst } },
-      { Delete: { ...tickets, where: term("id", "=", 9), returning: ["status"] } },
-    ],
-  });
-  t.match(copied.text, /"Inserted 1 row",\{"affected":1,"data":\[\{"status":"x"\}\]\}/);
   const others = { Batch: [update({ status: "y" }, { where: term("id", "=", 3), expect: 1 })] };
   t.match((await rita(others)).body, { code: "expectation_failed", affected: 0 });
-  const left = await site.admin(select("tickets", ["id", "status", "weight"], byId));
-  t.strictSame(left.body.data, [
-    { id: 1, status: "x", weight: 11 },
-    { id: 3, status: "open", weight: 3 },
-    { id: 4, status: "open", weight: 4 },
-    { id: 5, status: "done", weight: 5 },
-    { id: 6, status: "open", weight: 6 },
-    { id: 7, status: "open", weight: null },
+  t.equal((await all()).text, before, "nothing of it is kept");
+
+  const add = { weight: 10 };
+  const mixed = await rita({
+    Batch: [
+      { Update: { ...tickets, add, where: null, returning: ["id", "weight"] } },
+      { Insert: { ...tickets, values: [{ id: 9, tenant: "acme" }], returning: ["tenant"] } },
+      { Delete: { ...tickets, where: { not: term("id", "=", 1) }, returning: ["id"] } },
+    ],
+  });
+  t.match(mixed.body.data, [
+    {
+      data: [
+        { id: 1, weight: 11 },
+        { id: 2, weight: 12 },
+      ],
+    },
+    { data: [{ tenant: "acme" }] },
+    { data: [{ id: 2 }, { id: 9 }] },
   ]);
+  const left = (await site.admin(select("tickets", ["id"], byId))).body.data;
+  t.strictSame(
+    left,
+    [1, 3, 4, 5, 6, 7].map((id) => ({ id })),
+  );
 });
 
 overSqliteSite(
