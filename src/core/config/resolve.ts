@@ -26,39 +26,33 @@ export function resolvePaths(
 ): void {
   const { server, auth, upstream, audit, mcp, store, issuers, approvals } = configuration;
   const base = file === undefined ? serviceDirectory : dirname(file);
+  const resolveIn = <Key extends string>(
+    section: { readonly [Name in Key]?: string | undefined } | undefined,
+    ...keys: readonly Key[]
+  ): void => {
+    for (const key of keys) {
+      const path = section?.[key];
+      if (section && path !== undefined) Object.assign(section, { [key]: resolve(base, path) });
+    }
+  };
   const resolveService = (path: string, byDefault: string) =>
     resolve(path === byDefault ? serviceDirectory : base, path);
   for (const key of ["access_control_file", "revocations_file"] as const) {
     auth[key] = resolveService(auth[key], serviceFiles[key]);
   }
   store.key_file = resolveService(store.key_file, storeKeyFile);
-  for (const section of [upstream, mcp]) {
-    const { authorization_file: credential } = section;
-    if (credential !== undefined) section.authorization_file = resolve(base, credential);
-  }
-  if (upstream.credential !== undefined) {
-    upstream.credential.file = resolve(base, upstream.credential.file);
-  }
+  for (const section of [upstream, mcp]) resolveIn(section, "authorization_file");
+  resolveIn(upstream.credential, "file");
   for (const issuer of issuers) {
-    const { jwks_file: keys, introspection, login } = issuer;
-    if (keys !== undefined) issuer.jwks_file = resolve(base, keys);
-    for (const section of [introspection, login]) {
-      const secret = section?.client_secret_file;
-      if (section && secret !== undefined) section.client_secret_file = resolve(base, secret);
-    }
-    const key = login?.private_key_file;
-    if (login && key !== undefined) login.private_key_file = resolve(base, key);
+    resolveIn(issuer, "jwks_file");
+    resolveIn(issuer.introspection, "client_secret_file");
+    resolveIn(issuer.login, "client_secret_file", "private_key_file");
   }
-  for (const key of ["certificate", "key"] as const) {
-    const { [key]: path } = server.tls;
-    if (path !== undefined) server.tls[key] = resolve(base, path);
-  }
-  if (approvals.notify !== undefined) {
-    approvals.notify.secret_file = resolve(base, approvals.notify.secret_file);
-  }
+  resolveIn(server.tls, "certificate", "key");
+  resolveIn(approvals.notify, "secret_file");
   // That of a command is another one, and its readers expect no audit.
   if (audit.file === "/dev/stdout") delete audit.file;
-  if (audit.file !== undefined) audit.file = resolve(base, audit.file);
+  resolveIn(audit, "file");
   for (const where of [upstream, ...upstream.databases]) {
     if (where.url !== undefined) where.url = resolveUrl(base, where.url);
     if (where.urls !== undefined) where.urls = where.urls.map((url) => resolveUrl(base, url));

@@ -697,108 +697,103 @@ const approvals = section("Approvals that `require_approval` in the access file 
     .describe("A hook that receives each new approval."),
 });
 
+const sections = z.strictObject({
+  server,
+  auth,
+  upstream,
+  query,
+  routes,
+  metrics,
+  audit,
+  mcp,
+  store,
+  console: consolePages,
+  approvals,
+  issuers,
+});
+type Sections = z.output<typeof sections>;
+
+interface Rule {
+  readonly names: readonly (keyof Sections)[];
+  check(sections: Sections, context: z.core.$RefinementCtx): void;
+}
+
+function between(names: Rule["names"], check: Rule["check"]): Rule {
+  return { names, check };
+}
+
+/** Rules between sections. Each is checked only if its sections are valid by themselves. */
+const rules: readonly Rule[] = [
+  between(["auth", "mcp", "issuers"], refuseIssuersTwice),
+  between(["auth", "issuers"], ({ auth, issuers }, context) => {
+    if (auth.passwords || hasLogin({ issuers })) return;
+    refuse(context, ["auth", "passwords"], "true, since none of [[issuers]] has login");
+  }),
+  between(["mcp", "issuers", "upstream"], (configuration, context) => {
+    const at = configuration.issuers.findIndex(({ id_jag: isOn }) => isOn);
+    if (at === -1 || hasEmbeddedServer(configuration)) return;
+    const rule =
+      'false, since the embedded authorization server is off: it needs mcp.enabled, and an issuer with login if any opens "mcp"';
+    refuse(context, ["issuers", at, "id_jag"], rule);
+  }),
+  between(["server", "auth"], ({ server, auth }, context) => {
+    if (auth.enabled || auth.insecure_allow_remote || isLoopback(server.host)) return;
+    const rule = `true, since other machines can reach server.host ${JSON.stringify(server.host)}; to go without authentication set server.host = "127.0.0.1", or accept the risk with auth.insecure_allow_remote = true`;
+    refuse(context, ["auth", "enabled"], rule);
+  }),
+  between(["server", "console"], ({ server, console }, context) => {
+    if (console.public_url === "" || console.public_url !== server.public_url) return;
+    refuse(context, ["console", "public_url"], "another origin than server.public_url");
+  }),
+  between(["server", "console", "metrics"], ({ server, console, metrics }, context) => {
+    const taken = [{ key: "server.port", host: server.host, port: server.port }];
+    for (const [section, { listen }] of Object.entries({ console, metrics })) {
+      const address = listen === undefined ? undefined : parseListenAddress(listen);
+      if (address === undefined || address.port === 0) continue;
+      const other = taken.find((one) => isSamePlace(one, address));
+      if (other !== undefined)
+        refuse(context, [section, "listen"], `another port than ${other.key}`);
+      taken.push({ key: `${section}.listen`, ...address });
+    }
+  }),
+  between(["server", "upstream"], ({ server, upstream }, context) => {
+    const { workers } = server;
+    const engine = engineOver(upstream);
+    if (engine === "sqlite" && workers > 1) {
+      const allowed =
+        "1 over SQLite, whose files one process writes; for more workers use PostgreSQL or MySQL";
+      refuse(context, ["server", "workers"], allowed);
+    }
+    const allowed = `at least one for each of server.workers, which is ${workers}`;
+    if (engine === "server" && (upstream.pool_size ?? DEFAULT_POOL_SIZE) < workers) {
+      refuse(context, ["upstream", "pool_size"], allowed);
+    }
+    if (upstream.connections < workers) refuse(context, ["upstream", "connections"], allowed);
+  }),
+  between(["server", "upstream"], ({ server, upstream }, context) => {
+    if (server.base_path !== "" || upstream.preset === undefined) return;
+    const rule = "a path, since all others are the upstream's with upstream.preset";
+    refuse(context, ["server", "base_path"], rule);
+  }),
+  between(["routes", "upstream"], ({ routes, upstream }, context) => {
+    if (routes.length === 0 || upstream.preset === undefined) return;
+    refuse(context, ["routes"], "none, since upstream.preset lists what passes");
+  }),
+  between(["server", "upstream", "routes"], (configuration, context) => {
+    refuseOwnPaths(configuration.routes, basePathOf(configuration), context);
+  }),
+  between(["auth", "upstream", "routes"], refuseWithheldHeaders),
+];
+
 /** The schema of gateway.toml, from which the reference in the docs is generated. */
-export const configurationSchema = z
-  .strictObject({
-    server,
-    auth,
-    upstream,
-    query,
-    routes,
-    metrics,
-    audit,
-    mcp,
-    store,
-    console: consolePages,
-    approvals,
-    issuers,
-  })
-  .superRefine(refuseIssuersTwice, ifValid("auth", "mcp", "issuers"))
-  .superRefine(
-    ({ auth, issuers }, context) => {
-      if (auth.passwords || hasLogin({ issuers })) return;
-      refuse(context, ["auth", "passwords"], "true, since none of [[issuers]] has login");
-    },
-    ifValid("auth", "issuers"),
-  )
-  .superRefine(
-    (configuration, context) => {
-      const at = configuration.issuers.findIndex(({ id_jag: isOn }) => isOn);
-      if (at === -1 || hasEmbeddedServer(configuration)) return;
-      const rule =
-        'false, since the embedded authorization server is off: it needs mcp.enabled, and an issuer with login if any opens "mcp"';
-      refuse(context, ["issuers", at, "id_jag"], rule);
-    },
-    ifValid("mcp", "issuers", "upstream"),
-  )
-  .superRefine(
-    ({ server, auth }, context) => {
-      if (auth.enabled || auth.insecure_allow_remote || isLoopback(server.host)) return;
-      const rule = `true, since other machines can reach server.host ${JSON.stringify(server.host)}; to go without authentication set server.host = "127.0.0.1", or accept the risk with auth.insecure_allow_remote = true`;
-      refuse(context, ["auth", "enabled"], rule);
-    },
-    ifValid("server", "auth"),
-  )
-  .superRefine(
-    ({ server, console }, context) => {
-      if (console.public_url === "" || console.public_url !== server.public_url) return;
-      refuse(context, ["console", "public_url"], "another origin than server.public_url");
-    },
-    ifValid("server", "console"),
-  )
-  .superRefine(
-    ({ server, console, metrics }, context) => {
-      const taken = [{ key: "server.port", host: server.host, port: server.port }];
-      for (const [section, { listen }] of Object.entries({ console, metrics })) {
-        const address = listen === undefined ? undefined : parseListenAddress(listen);
-        if (address === undefined || address.port === 0) continue;
-        const other = taken.find((one) => isSamePlace(one, address));
-        if (other !== undefined)
-          refuse(context, [section, "listen"], `another port than ${other.key}`);
-        taken.push({ key: `${section}.listen`, ...address });
-      }
-    },
-    ifValid("server", "console", "metrics"),
-  )
-  .superRefine(
-    ({ server, upstream }, context) => {
-      const { workers } = server;
-      const engine = engineOver(upstream);
-      if (engine === "sqlite" && workers > 1) {
-        const allowed =
-          "1 over SQLite, whose files one process writes; for more workers use PostgreSQL or MySQL";
-        refuse(context, ["server", "workers"], allowed);
-      }
-      const allowed = `at least one for each of server.workers, which is ${workers}`;
-      if (engine === "server" && (upstream.pool_size ?? DEFAULT_POOL_SIZE) < workers) {
-        refuse(context, ["upstream", "pool_size"], allowed);
-      }
-      if (upstream.connections < workers) refuse(context, ["upstream", "connections"], allowed);
-    },
-    ifValid("server", "upstream"),
-  )
-  .superRefine(
-    ({ server, upstream }, context) => {
-      if (server.base_path !== "" || upstream.preset === undefined) return;
-      const rule = "a path, since all others are the upstream's with upstream.preset";
-      refuse(context, ["server", "base_path"], rule);
-    },
-    ifValid("server", "upstream"),
-  )
-  .superRefine(
-    ({ routes, upstream }, context) => {
-      if (routes.length === 0 || upstream.preset === undefined) return;
-      refuse(context, ["routes"], "none, since upstream.preset lists what passes");
-    },
-    ifValid("routes", "upstream"),
-  )
-  .superRefine(
-    (configuration, context) => {
-      refuseOwnPaths(configuration.routes, basePathOf(configuration), context);
-    },
-    ifValid("server", "upstream", "routes"),
-  )
-  .superRefine(refuseWithheldHeaders, ifValid("auth", "upstream", "routes"));
+export const configurationSchema = rules.reduce(
+  (schema, { names, check }) =>
+    schema.superRefine(check, {
+      when: ({ issues }) =>
+        !issues.some(({ path: [name] = [] }) => names.some((one) => one === name)),
+    }),
+  sections,
+);
 
 /** The path below which the gateway's own paths are. Empty if they are at the root. */
 export function basePathOf({
@@ -892,14 +887,6 @@ function refuseIssuersTwice(
 function isSamePlace(one: ListenAddress, other: ListenAddress): boolean {
   const hosts = [one.host.toLowerCase(), other.host.toLowerCase()];
   return one.port === other.port && (hosts[0] === hosts[1] || hosts.some(isUnspecified));
-}
-
-/** Checks a rule between sections only if each section is valid by itself. */
-function ifValid(...sections: readonly PropertyKey[]) {
-  return {
-    when: ({ issues }: z.core.ParsePayload) =>
-      !issues.some(({ path: [section = ""] = [] }) => sections.includes(section)),
-  };
 }
 
 type Immutable<T> = T extends object ? { readonly [K in keyof T]: Immutable<T[K]> } : T;
