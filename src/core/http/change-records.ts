@@ -35,11 +35,7 @@ function ofChangedGroup(group: Group, left: readonly string[] = []): AuditedChan
 }
 
 function ofRemovedGroup({ name, members }: Group): AuditedChange {
-  return {
-    change: "group removed",
-    group: name,
-    ...(members.length === 0 ? {} : { left: members }),
-  };
+  return { change: "group removed", group: name, ...(members.length > 0 && { left: members }) };
 }
 
 const fieldNames: Readonly<Record<string, string>> = {

@@ -26,10 +26,7 @@ const level = z
   );
 
 export const author = z
-  .strictObject({
-    kind: z.enum(["api", "console", "cli", "file", "store"]),
-    name: z.string(),
-  })
+  .strictObject({ kind: z.enum(["api", "console", "cli", "file", "store"]), name: z.string() })
   .describe(
     "Who changed users, grants, keys or revocations: the caller (`api`), the console's user (`console`), the system user (`cli`), the owner of the edited file (`file`), the replica (`store`).",
   );
@@ -73,11 +70,11 @@ const cause = optionalText(
 );
 const rate = z.strictObject({ boundary: z.string(), limit: z.string(), counted: z.number() });
 
-const requestLine = z
-  .strictObject({
-    level,
-    time,
-    accessVersion,
+/** In every line. */
+const common = z.strictObject({ level, time, accessVersion });
+
+const requestLine = common
+  .extend({
     requestId: text("`X-Request-Id` of the response."),
     traceId: optionalText("Trace id of the request."),
     address: text("Client address, with `server.trusted_proxies` applied."),
@@ -137,10 +134,8 @@ const requestLine = z
   })
   .describe("A completed request: a decision, a login, a change by `/api`.");
 
-const changeLine = z
-  .strictObject({
-    level,
-    time,
+const changeLine = common
+  .extend({
     accessVersion: accessVersion.optional(),
     at: optionalText("When a command made the change, possibly before the gateway started."),
     author,
@@ -150,11 +145,8 @@ const changeLine = z
   })
   .describe("A change by a command or by an edit of a file.");
 
-const refusedLine = z
-  .strictObject({
-    level,
-    time,
-    accessVersion,
+const refusedLine = common
+  .extend({
     file: text("The access file."),
     line: optionalNumber("Line with the error."),
     reason: text("The reason; never text of the file."),
@@ -162,11 +154,8 @@ const refusedLine = z
   })
   .describe("A rejected access file; the last valid one stays in force.");
 
-const oauthLine = z
-  .strictObject({
-    level,
-    time,
-    accessVersion,
+const oauthLine = common
+  .extend({
     user: optionalText("The user."),
     client: optionalText("The OAuth client."),
     client_name: optionalText("Name that the client gives itself."),
@@ -200,11 +189,8 @@ const oauthLine = z
   })
   .describe("An action of the authorization server.");
 
-const approvalLine = z
-  .strictObject({
-    level,
-    time,
-    accessVersion,
+const approvalLine = common
+  .extend({
     at: text("When the step happened, possibly by a command before the gateway started."),
     approval: text("Id of the approval."),
     user: text("The requesting user."),
@@ -226,11 +212,8 @@ const approvalLine = z
   })
   .describe("A step of an approval (docs/approvals.md).");
 
-const approvalShownLine = z
-  .strictObject({
-    level,
-    time,
-    accessVersion,
+const approvalShownLine = common
+  .extend({
     at: text("When the rows were shown, possibly by a command before the gateway started."),
     approval: text("Id of the approval."),
     user: text("The approver who was shown the rows."),
@@ -244,11 +227,8 @@ const approvalShownLine = z
   })
   .describe("Rows of a pending query that an approver was shown (docs/approvals.md).");
 
-const consoleLine = z
-  .strictObject({
-    level,
-    time,
-    accessVersion,
+const consoleLine = common
+  .extend({
     user: optionalText("The user; absent for an unknown name."),
     address: optionalText("Address of the request."),
     outcome: optionalText("`allowed`, or the reason why not."),
