@@ -1,5 +1,6 @@
 import { hash } from "node:crypto";
 import type { Hono } from "hono";
+import type { Plan } from "../../core/access/access-rules.ts";
 import { manageableBy, mayManage, type View } from "../../core/access/administration.ts";
 import { entriesIn } from "../../core/access/entries.ts";
 import { limitsInWords } from "../../core/access/entry-view.ts";
@@ -132,14 +133,26 @@ export async function requireConfirmation(c: ConsoleRequest): Promise<void> {
   }
 }
 
+/** Makes a change as the visitor, who is judged again on the state read under the lock. */
+export async function changeAsVisitor(c: ConsoleRequest, plan: Plan): Promise<Snapshot> {
+  const { gateway } = c.var;
+  const { actor, session } = visitorOf(c);
+  const author = { kind: "console", name: actor.username } as const;
+  const { written, audited } = await changeAs(gateway, author, (current) => {
+    identify(current, gateway.revocations, session);
+    return plan(current);
+  });
+  gateway.changes.write(author, audited, written.version);
+  return written;
+}
+
 export interface Changed {
   readonly before: Snapshot;
   readonly after: Snapshot;
 }
 
 /**
- * Makes a change that the visitor has confirmed. Everything is judged again on the state read under
- * the lock.
+ * Makes a change that the visitor has confirmed.
  *
  * @throws Failure 409 if the user or group has changed since the form was loaded
  */
@@ -150,14 +163,13 @@ export async function makeChange<Input>(
   input: Input,
 ): Promise<Changed> {
   const { gateway, form } = c.var;
-  const { actor, session } = visitorOf(c);
+  const { actor } = visitorOf(c);
   await requireConfirmation(c);
   // Browsers submit CRLF line ends (HTML, section 4.10.21.7).
   const seen = (form.get("seen") ?? "").split(/\r?\n/).filter((line) => line !== "");
-  let before = c.var.gateway.access.snapshot;
-  const judged = (current: Snapshot) => {
+  let before = gateway.access.snapshot;
+  const after = await changeAsVisitor(c, (current) => {
     before = current;
-    identify(current, gateway.revocations, session);
     const now = stateOf({ snapshot: current, actor }, holder);
     if (seen.join("\n") !== now.join("\n")) {
       const kind = groupOf(holder) === undefined ? "user" : "group";
@@ -167,11 +179,8 @@ export async function makeChange<Input>(
       throw new Failure(409, message, { changed: { removed, added } });
     }
     return plan(current, actor, input, gateway.configuration);
-  };
-  const author = { kind: "console", name: actor.username } as const;
-  const { written, audited } = await changeAs(gateway, author, judged);
-  gateway.changes.write(author, audited, written.version);
-  return { before, after: written };
+  });
+  return { before, after };
 }
 
 export function noteChange(c: ConsoleRequest, change: AuditedChange): void {

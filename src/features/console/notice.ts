@@ -6,16 +6,14 @@ import { confirmationField, holderIn, mayGrantTo, stateOf } from "./changes.ts";
 import { hidden, plainWords, postForm } from "./frame.ts";
 import { type ConsoleEnv, type ConsoleRequest, noticeCookie, visitorOf } from "./visit.ts";
 
+const undoSchema = z.strictObject({ path: z.string(), fields: z.record(z.string(), z.string()) });
 /** A form of the console, filled in so that it takes a change back. */
-export interface Undo {
-  readonly path: string;
-  readonly fields: Readonly<Record<string, string>>;
-}
+export type Undo = z.infer<typeof undoSchema>;
 
 const noticeSchema = z.strictObject({
   text: z.string(),
   warning: z.string().optional(),
-  undo: z.strictObject({ path: z.string(), fields: z.record(z.string(), z.string()) }).optional(),
+  undo: undoSchema.optional(),
 });
 
 const LONGEST_TEXT = 500;

@@ -1,15 +1,13 @@
 import { requireSelfOrAdministrator } from "../../core/access/administration.ts";
-import type { Snapshot } from "../../core/access/snapshot.ts";
 import { accountActions } from "../../core/administration/actions.ts";
 import { type Html, html, type Part } from "../../core/base/html.ts";
 import { Refusal } from "../../core/base/refusal.ts";
-import { changeAs, revokeAllTokens } from "../../core/http/administration.ts";
-import { identify } from "../../core/identity/authenticate.ts";
+import { revokeAllTokens } from "../../core/http/administration.ts";
 import { type Connection, isConnected, listConnections } from "../oauth/server/connections.ts";
 import { clientIdentity, describeClient, permission } from "../oauth/server/pages.ts";
 import { lifetimes } from "../oauth/server/protocol.ts";
 import { newPassword, readNewHash } from "./access.ts";
-import { type ConsoleForm, noteChange, requireConfirmation } from "./changes.ts";
+import { type ConsoleForm, changeAsVisitor, noteChange, requireConfirmation } from "./changes.ts";
 import {
   type Column,
   Failure,
@@ -184,19 +182,14 @@ ${postForm(visitorOf(c).csrf, "/sessions/password", "sheet narrow", form)}`,
     });
   },
   async submit(c) {
-    const { gateway } = c.var;
-    const { actor, session } = visitorOf(c);
+    const { actor } = visitorOf(c);
     const { username } = actor;
     await requireConfirmation(c);
     const passwordHash = await readNewHash(c);
-    const plan = (current: Snapshot) => {
-      identify(current, gateway.revocations, session);
-      return accountActions.password.plan(current, actor, { username, passwordHash });
-    };
-    const author = { kind: "console", name: username } as const;
-    const { written, audited } = await changeAs(gateway, author, plan);
-    gateway.changes.write(author, audited, written.version);
-    const user = written.users.get(username);
+    const { users } = await changeAsVisitor(c, (current) =>
+      accountActions.password.plan(current, actor, { username, passwordHash }),
+    );
+    const user = users.get(username);
     if (user !== undefined) await startSession(c, user);
     notify(c, "Your password is changed. All your other sessions, apps and tokens have ended.");
     return "/sessions";

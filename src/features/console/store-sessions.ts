@@ -47,9 +47,7 @@ export function sessionsInStore({ query }: Database, replica: Replica): SessionS
     const known = rows.map((row) => rowShape.parse(row));
     const newest = known.reduce((most, { version }) => Math.max(most, version), 0);
     if (newest > replica.appliedVersion) await replica.poll();
-    if (newest > replica.appliedVersion) {
-      throw storeUnreachable();
-    }
+    if (newest > replica.appliedVersion) throw storeUnreachable();
     const now = performance.now();
     return known.map(({ version: _, started, used, ...session }) => {
       return { ...session, startedAt: now - started, usedAt: now - used };
