@@ -1,6 +1,7 @@
 import { type Steps, visitEach } from "../base/cooperative-scheduling.ts";
 import { didYouMean, formatHint, suggestion } from "../base/suggestion.ts";
 import type { Writable } from "../base/toml.ts";
+import { isObject } from "../json/exact.ts";
 import { quoteName } from "../json/fault.ts";
 import { columnNamePattern, databasePattern, plainNameRule, tablePattern } from "../query/names.ts";
 import { type PermissionClass, permissionClasses } from "../query/permissions.ts";
@@ -323,9 +324,7 @@ export type Report = (problem: RecordProblem) => void;
 export type TomlTable = Record<string, unknown>;
 
 function isTable(value: unknown): value is TomlTable {
-  return (
-    typeof value === "object" && value !== null && !Array.isArray(value) && !(value instanceof Date)
-  );
+  return isObject(value) && !(value instanceof Date);
 }
 
 function readTable(

@@ -137,10 +137,6 @@ export function sqliteDirectory(url: string): string | undefined {
   return /^sqlite:(?!\/\/[^/])(?:\/\/(?=\/))?([^\0]+)$/.exec(url)?.[1];
 }
 
-export function isEngineUrl(text: string): boolean {
-  return isServerUrl(text) || sqliteDirectory(text) !== undefined;
-}
-
 export interface UpstreamAddress {
   readonly url?: string | undefined;
   readonly urls?: readonly string[] | undefined;
@@ -257,11 +253,6 @@ const taken: ReadonlySet<string> = new Set([
 /** True for a possible private-use scheme of an app, in lower case and without the colon. */
 export function isAppScheme(name: string): boolean {
   return scheme.test(name) && !taken.has(name) && !/^(?:ms|chrome|x-apple)-/.test(name);
-}
-
-/** True for the reversed domain name of the app's maker (RFC 8252, sections 7.1 and 8.4). */
-export function isReverseDomainScheme(name: string): boolean {
-  return name.includes(".") && isAppScheme(name);
 }
 
 /** The scheme of a URI in lower case without the colon; empty for a text without one. */

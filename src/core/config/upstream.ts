@@ -4,7 +4,6 @@ import {
   DEFAULT_POOL_SIZE,
   engineOver,
   isBaseUrl,
-  isEngineUrl,
   normalBaseUrl,
   type UpstreamAddress,
   unixSocketPath,
@@ -34,7 +33,7 @@ const url = text(
 ).overwrite(normalBaseUrl);
 const homeUrl = text(
   "http://host:port, https://host:port or unix:/path, without path, query and credentials; or a database: postgres://, mysql:// or mariadb:// with a percent-encoded user and password, or sqlite:DIRECTORY",
-  (url) => isBaseUrl(url) || isUnixSocketUrl(url) || isEngineUrl(url),
+  (url) => isBaseUrl(url) || isUnixSocketUrl(url) || engineOver({ url }) !== undefined,
 )
   .superRefine(refuseServerUrl)
   .overwrite(normalBaseUrl);

@@ -13,12 +13,9 @@ export function configuredCosts({ auth }: Configuration): HashCosts {
 
 const nothing = Buffer.alloc(0);
 
-function costsName(costs: HashCosts): string {
+/** The same text for the same costs. */
+export function costsName(costs: HashCosts): string {
   return formatPasswordHash({ costs, salt: nothing, hash: nothing });
-}
-
-export function areSameCosts(one: HashCosts, other: HashCosts): boolean {
-  return costsName(one) === costsName(other);
 }
 
 function* collect({ users }: Snapshot, configured: HashCosts): Steps<readonly HashCosts[]> {

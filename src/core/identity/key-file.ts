@@ -11,6 +11,7 @@ import {
 } from "../base/files/guarded.ts";
 import { lockFilePath, withLock } from "../base/files/lock.ts";
 import { fingerprint, watchFile } from "../base/files/watch.ts";
+import { parseIfJson } from "../json/exact.ts";
 import { canSign, type KeyStore, type StoredKey, storedKeyShape } from "./key-store.ts";
 
 /** Every running gateway has read a change within this time. */
@@ -34,14 +35,8 @@ export class KeyFileError extends Error {
 }
 
 async function readKeyFile(file: string, options: { checkRead: boolean }): Promise<StoredKey> {
-  const text = await readGuarded(file, options);
-  let content: unknown;
-  try {
-    content = JSON.parse(text);
-  } catch {
-    // The parser's message would quote the file, which is secret.
-    throw new KeyFileError(file, "is not JSON");
-  }
+  const content = parseIfJson(await readGuarded(file, options));
+  if (content === undefined) throw new KeyFileError(file, "is not JSON");
   const { data: stored, error } = storedKeyShape.safeParse(content);
   if (stored === undefined) {
     const name = error.issues[0]?.path.join(".") ?? "";

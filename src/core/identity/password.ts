@@ -2,7 +2,7 @@ import { randomBytes, timingSafeEqual } from "node:crypto";
 import { formatPasswordHash, type HashCosts, parsePasswordHash } from "../access/password-hash.ts";
 import { Refusal } from "../base/refusal.ts";
 import type { Configuration } from "../config/schema.ts";
-import { areSameCosts, type Derive, deriveHere } from "./hash.ts";
+import { costsName, type Derive, deriveHere } from "./hash.ts";
 
 const SALT_BYTES = 16;
 const HASH_BYTES = 32;
@@ -49,7 +49,7 @@ export async function verifyPassword(
   if (Buffer.byteLength(normalized(password)) > MAX_BYTES) return false;
   let isRight = false;
   for (const each of costs) {
-    const isOwn = stored !== undefined && areSameCosts(stored.costs, each);
+    const isOwn = stored !== undefined && costsName(stored.costs) === costsName(each);
     const decoy = { salt: randomBytes(SALT_BYTES), hash: randomBytes(HASH_BYTES) };
     const { salt, hash } = isOwn ? stored : decoy;
     const order = { password: normalized(password), salt, costs: each, length: hash.length };

@@ -24,6 +24,15 @@ export function isObject(value: unknown): value is JsonObject {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
+/** Undefined if it is not JSON. Errors of the parser would quote the text. */
+export function parseIfJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
+
 /** A JSON number that a double would write differently, kept as received. */
 export class ExactNumber {
   readonly source: string;

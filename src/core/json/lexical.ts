@@ -29,10 +29,6 @@ export class ByteText {
     this.end = end;
   }
 
-  static from(text: string): ByteText {
-    return new ByteText(Buffer.from(text));
-  }
-
   equals(other: ByteText): boolean {
     if (this.end - this.start !== other.end - other.start) return false;
     const distance = other.start - this.start;

@@ -627,5 +627,5 @@ export function unescaped(bytes: Buffer, start: number, end: number): ByteText {
     throw new JsonFault("invalid_value", problem, start);
   }
   const text: string = JSON.parse(bytes.toString("utf8", start, end));
-  return ByteText.from(text);
+  return new ByteText(Buffer.from(text));
 }

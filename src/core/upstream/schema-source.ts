@@ -1,5 +1,6 @@
 import { z } from "zod";
 import { Refusal, type RefusalCode } from "../base/refusal.ts";
+import { parseIfJson } from "../json/exact.ts";
 import type { QueryAnswer } from "./answer-stream.ts";
 
 /** An optional note on a table. Ignored if another engine writes it differently. */
@@ -79,14 +80,6 @@ function offerAt<Caller>({ get }: SchemaUpstream<Caller>) {
   };
 }
 
-function parse(body: Buffer): unknown {
-  try {
-    return JSON.parse(body.toString("utf8"));
-  } catch {
-    return undefined;
-  }
-}
-
 /** @throws Refusal unless the response is a success in the documented shape */
 function read<Schema extends z.ZodType>(
   schema: Schema,
@@ -99,17 +92,18 @@ function read<Schema extends z.ZodType>(
   }
   if ([400, 404].includes(status)) throw new Refusal("schema_not_found");
   const detail = `schema: status ${status}`;
+  const answer = parseIfJson(body.toString());
   if (status >= 500) {
-    const isBusy = busy.safeParse(parse(body)).success;
+    const isBusy = busy.safeParse(answer).success;
     throw new Refusal(isBusy ? "busy" : "upstream_unreachable", { detail });
   }
-  const parsed = schema.safeParse(parse(body));
+  const parsed = schema.safeParse(answer);
   if (!parsed.success) throw new Refusal("upstream_broken", { detail });
   return parsed.data;
 }
 
 function isOffer({ status, body }: QueryAnswer): Found {
-  const answer = parse(body);
+  const answer = parseIfJson(body.toString());
   if (databaseList.safeParse(answer).success || unavailable.safeParse(answer).success) return true;
   return status < 500 ? false : undefined;
 }

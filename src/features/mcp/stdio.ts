@@ -14,7 +14,7 @@ import {
 import { Agent, setGlobalDispatcher } from "undici";
 import { z } from "zod";
 import { readLines } from "../../core/base/read-stream.ts";
-import { isObject, type JsonObject, keepSpelling } from "../../core/json/exact.ts";
+import { isObject, type JsonObject, keepSpelling, parseIfJson } from "../../core/json/exact.ts";
 import {
   encodeHeaderValue,
   errorCode,
@@ -181,10 +181,7 @@ const refusal = z.object({
 });
 
 function readError(status: number, body: string): RpcError {
-  let answer: unknown;
-  try {
-    answer = JSON.parse(body);
-  } catch {}
+  const answer = parseIfJson(body);
   const inProtocol = z.object({ error: rpcError }).safeParse(answer);
   if (inProtocol.success) return inProtocol.data.error;
   const unknown = { message: `The gateway returned HTTP status ${status}` };

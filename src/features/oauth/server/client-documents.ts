@@ -7,10 +7,11 @@ import * as z from "zod";
 import { readBounded } from "../../../core/base/read-stream.ts";
 import {
   isAppRedirect,
+  isAppScheme,
   isRedirectUri,
-  isReverseDomainScheme,
   readScheme,
 } from "../../../core/config/addresses.ts";
+import { isObject, parseIfJson } from "../../../core/json/exact.ts";
 import { OAuthProblem, tooMany } from "./http.ts";
 import { JWT_BEARER, loopbackHosts } from "./protocol.ts";
 
@@ -41,7 +42,7 @@ export function isClientRedirect(uri: string, appSchemes: readonly string[]): bo
   if (url === null || !plainUri.test(uri)) return false;
   if (isAppRedirect(uri)) {
     const scheme = readScheme(uri);
-    return isReverseDomainScheme(scheme) || appSchemes.includes(scheme);
+    return (scheme.includes(".") && isAppScheme(scheme)) || appSchemes.includes(scheme);
   }
   if (!isRedirectUri(uri) || !plainHost.test(url.hostname)) return false;
   return isLoopbackHost(url) === (url.protocol === "http:");
@@ -146,8 +147,7 @@ function badMetadata(path: string, reason: string): OAuthProblem {
 
 /** Members that are null count as absent. */
 function read<Metadata>(shape: z.ZodType<Metadata>, value: unknown): Metadata {
-  const isObject = typeof value === "object" && value !== null && !Array.isArray(value);
-  const members = isObject && Object.entries(value).filter(([, member]) => member !== null);
+  const members = isObject(value) && Object.entries(value).filter(([, one]) => one !== null);
   const parsed = shape.safeParse(members ? Object.fromEntries(members) : value);
   if (parsed.success) return parsed.data;
   const [issue] = parsed.error.issues;
@@ -313,18 +313,6 @@ const KEYS_AGE_MS = 60_000;
 const KEYS_MIN_AGE_MS = 5000;
 const MAX_KEY_SETS = 1000;
 
-function readMember(value: unknown, name: string): unknown {
-  return typeof value === "object" && value !== null ? Reflect.get(value, name) : undefined;
-}
-
-function parse(body: string): unknown {
-  try {
-    return JSON.parse(body);
-  } catch {
-    throw badMetadata("", "the document is not JSON");
-  }
-}
-
 export interface DocumentRules {
   readonly fetchDocument: DocumentFetch;
   readonly readDocument: (document: unknown) => object;
@@ -362,9 +350,10 @@ export function asLibraryFetch(
     if (!(await mayFetch())) throw tooMany("too many documents were fetched", 60);
     const signal = AbortSignal.timeout(DOCUMENT_LIMITS.milliseconds);
     const { body, cacheControl } = await fetchDocument(url, signal);
-    const document = parse(body);
-    const clientId = readMember(document, "client_id");
-    if (clientId === undefined && readMember(document, "keys") !== undefined) {
+    const document = parseIfJson(body);
+    if (document === undefined) throw badMetadata("", "the document is not JSON");
+    const { client_id: clientId, keys } = isObject(document) ? document : {};
+    if (clientId === undefined && keys !== undefined) {
       const found = read(keySet, document);
       keySets.set(url, found);
       return Response.json(found);
