@@ -1,14 +1,16 @@
 import {
   appendFileSync,
   existsSync,
+  mkdirSync,
   readFileSync,
   renameSync,
+  rmdirSync,
   utimesSync,
   writeFileSync,
 } from "node:fs";
 import path from "node:path";
 import { mock } from "node:test";
-import { setImmediate as nextTurn } from "node:timers/promises";
+import { setTimeout as delay, setImmediate as nextTurn } from "node:timers/promises";
 import { gzipSync } from "node:zlib";
 import fc from "fast-check";
 import t, { type Test } from "tap";
@@ -17,6 +19,7 @@ import { auditPage, withAuditFields } from "../../generate/audit-fields.ts";
 import { diffSteps } from "../../src/core/access/diff.ts";
 import { emptySnapshot } from "../../src/core/access/snapshot.ts";
 import { runCooperatively } from "../../src/core/base/cooperative-scheduling.ts";
+import { lockFilePath } from "../../src/core/base/files/lock.ts";
 import {
   changeNotesPath,
   openChangeJournal,
@@ -34,6 +37,7 @@ import { openApprovalsIn } from "../../src/features/approvals/approval-file.ts";
 import { openGatewaySetup, select } from "../gateway/kit.ts";
 import { decodePart } from "../identity/forge.ts";
 import { callTool } from "../journeys/mcp.ts";
+import { eventually } from "../kit/eventually.ts";
 import { auditOf, startGateway, temporaryHome } from "../kit/gateway.ts";
 
 const { gateway, upstream } = await openGatewaySetup(t);
@@ -562,6 +566,21 @@ t.test("the note of a command is removed only once its line is written", async (
     readFileSync(file, "utf8"),
     /"accessVersion":"abc",.*"author":{"kind":"cli","name":"ann"},"changes":\[{"change":"user added"/,
   );
+});
+
+t.test("notes that could not be read for a moment are written soon after", async (t) => {
+  const logged = openLogged(t);
+  const notes = changeNotesPath(logged.directory);
+  const lock = lockFilePath(notes);
+  mkdirSync(lock);
+  writeFileSync(notes, `${JSON.stringify({ at: new Date().toISOString(), unlocked: "rita" })}\n`);
+  const journal = openJournal(logged);
+  t.teardown(() => journal.close());
+  await delay(1200);
+  const failures = readFileSync(logged.file, "utf8").match(/not in the audit yet/g);
+  t.equal(failures?.length, 1, "a known failure is not repeated");
+  rmdirSync(lock);
+  await eventually("the notes are taken", () => !existsSync(notes));
 });
 
 t.test("the step of an approval is removed only once its line is written", async (t) => {

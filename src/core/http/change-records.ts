@@ -177,8 +177,8 @@ async function takeNotes(
   write: (notes: readonly ChangeNote[]) => Promise<void>,
 ): Promise<void> {
   await withLock(file, async () => {
-    const text = await readFile(file, "utf8").catch(() => "");
-    if (text === "") return;
+    if (!existsSync(file)) return;
+    const text = await readFile(file, "utf8");
     // A crash may have cut off a line.
     await write(text.split("\n").flatMap((line) => parseLine(noteShape, line) ?? []));
     await rm(file);
@@ -244,11 +244,12 @@ export function openChangeJournal(options: {
         if (taken.some(({ author }) => author !== undefined)) await audit.flush();
       });
     } catch (error) {
+      if (watch?.retryAfter(error)) return;
       log.error({ file: notes, err: error }, "changes by commands are not in the audit yet");
     }
   }
 
-  const watch = isFirst ? watchFile(notes, () => void drain()) : undefined;
+  const watch = isFirst ? watchFile(notes, drain) : undefined;
   if (isFirst) void drain();
 
   return {

@@ -2,6 +2,7 @@ import { statSync } from "node:fs";
 import path from "node:path";
 import { watch } from "chokidar";
 import { Turns } from "../turns.ts";
+import { resultCode } from "./lock.ts";
 
 const POLL_MS = 200;
 /** A file counts as written when it has not changed for this long (debounce). */
@@ -13,11 +14,14 @@ const PATIENCE_MS = 500;
 
 /** Errors of the file system that can pass while the file stays as it is. */
 const passingCodes = new Set(["EMFILE", "ENFILE", "ENOMEM", "EIO", "ESTALE", "ETIMEDOUT"]);
+/** Result code of SQLite for a lock file that cannot be opened, such as for lack of descriptors. */
+const SQLITE_CANTOPEN = 14;
 const RETRY_MS = 500;
 
 export function canPass(error: unknown): boolean {
   if (!(error instanceof Error)) return false;
-  return ("code" in error && passingCodes.has(String(error.code))) || canPass(error.cause);
+  const isPassing = "code" in error && passingCodes.has(String(error.code));
+  return isPassing || resultCode(error) === SQLITE_CANTOPEN || canPass(error.cause);
 }
 
 /** Identifies a state of the file; undefined if there is no file. */
