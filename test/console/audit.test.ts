@@ -378,6 +378,13 @@ t.test("a grant is drafted from a denied request of a preset or a route", async 
     const [link = ""] = /\/access\/entry[^"]*/.exec(text) ?? [];
     t.equal(decodeURIComponent(link).replace(/.*&database=main&/, ""), expected, operation);
   }
+  writeFileSync(
+    file,
+    denied("SELECT", []).replace(/"warn".*no_grant"/, '"info","decision":"allow"'),
+  );
+  for (const place of ["/audit?outcome=denied", "/overview", "/access/user?user=rita"]) {
+    t.match((await root.get(place)).text, "denied by the database", place);
+  }
 });
 
 t.test("without an audit file, the page explains how to set one", async (t) => {

@@ -222,11 +222,17 @@ function what(visitor: Visitor, line: ReadLine): Html {
   return html`${listed.length > 0 ? listed : html`<bdi>${head}</bdi>`}${more(operationCount - SHOWN)}${changes.slice(0, SHOWN).map(changeText)}${more(changes.length - SHOWN)}${details(visitor, line)}`;
 }
 
+/** Without a code, the database denied a request that the gateway had allowed. */
+export function denialReason({ reason, decision }: Partial<ReadLine>): string {
+  return reason ?? (decision === "allow" ? "denied by the database" : "denied");
+}
+
 function outcomeMark(line: ReadLine): Part {
   const { level, decision, outcome, reason, msg } = line;
   if (reason === "approval_required") return html`<span class="state">waiting</span>`;
   if (level === "error" || hasOutcome(line, "failed")) return mark(false, "failed");
   if (decision === "deny" || level === "warn") return mark(false, "denied");
+  if (hasOutcome(line, "denied")) return mark(false, denialReason(line));
   if (decision !== undefined || outcome !== undefined) return mark(true, "allowed");
   return /^approval_(.+)$/.exec(msg)?.[1] ?? "done";
 }

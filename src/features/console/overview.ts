@@ -9,7 +9,7 @@ import { expiresSoon } from "../../core/identity/token-file.ts";
 import type { AuditSummary, NameCount, PeriodCount } from "../../core/observe/audit-summary.ts";
 import { splitPlace } from "../../core/query/names.ts";
 import { approvalLink, groupApprovals, timeLeft } from "./approvals.ts";
-import { askAudit, draftedPlace, draftGrant, draftLink, visibleTo } from "./audit.ts";
+import { askAudit, denialReason, draftedPlace, draftGrant, draftLink, visibleTo } from "./audit.ts";
 import {
   empty,
   expiry,
@@ -257,7 +257,7 @@ function deniedTable(visitor: Visitor, kind: Kind, span: Span, list: readonly Na
       return [
         auditLink(kind, one, span, "denied"),
         one.denials,
-        html`<code>${one.lastDenial?.reason ?? "denied"}</code>${draft && draftLink(draft, "Draft a grant", unseen(what))}`,
+        html`<code>${denialReason(one.lastDenial ?? {})}</code>${draft && draftLink(draft, "Draft a grant", unseen(what))}`,
       ];
     }),
     `No denials in the last ${span.name}.`,

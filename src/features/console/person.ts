@@ -18,7 +18,15 @@ import {
   permissionsOfAll,
 } from "../../core/query/operations.ts";
 import type { PermissionClass } from "../../core/query/permissions.ts";
-import { askAudit, draftedPlace, draftGrant, draftLink, visibleTo, writeTime } from "./audit.ts";
+import {
+  askAudit,
+  denialReason,
+  draftedPlace,
+  draftGrant,
+  draftLink,
+  visibleTo,
+  writeTime,
+} from "./audit.ts";
 import {
   empty,
   field,
@@ -89,7 +97,7 @@ async function denialTable(c: ConsoleRequest, file: string, username: string): P
     return [
       writeTime(line.time),
       html`<code>${what}</code>`,
-      html`<code>${line.reason ?? "denied"}</code>${draft && draftLink(draft, `Draft a grant: ${draft.role} on ${draftedPlace(draft)}`)}`,
+      html`<code>${denialReason(line)}</code>${draft && draftLink(draft, `Draft a grant: ${draft.role} on ${draftedPlace(draft)}`)}`,
     ];
   });
   const all = pathOf("/audit", { user: username, outcome: "denied", since: "" });
