@@ -1,13 +1,12 @@
 import type { ServerResponse } from "node:http";
 import { Refusal } from "../base/refusal.ts";
 import type { UpstreamMetrics } from "../observe/metrics.ts";
-import { answerHeaders } from "./headers.ts";
+import { answerHeaders, withoutLength } from "./headers.ts";
 import {
   type AnswerHead,
   type AnswerReceiver,
   NOT_MODIFIED,
   RESET_CONTENT,
-  withoutLength,
 } from "./http1/answer-reader.ts";
 import { type Connection, freeMemory, SENT_AS_TEXT, writeTogether } from "./http1/connection.ts";
 import { asRefusal } from "./target.ts";

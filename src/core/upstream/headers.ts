@@ -155,7 +155,7 @@ export function traceHeaders(headers: IncomingHttpHeaders) {
 }
 
 /** Kept whatever `Connection` names, because a body without them would be a separate request. */
-function framing(headers: IncomingHttpHeaders): Record<string, string> {
+export function framing(headers: IncomingHttpHeaders): Record<string, string> {
   const { "content-length": length, "transfer-encoding": encoding } = headers;
   if (encoding !== undefined) return { "transfer-encoding": "chunked" };
   return length === undefined ? {} : { "content-length": length };
@@ -240,6 +240,18 @@ export function fieldIn(raw: readonly string[], name: string): string | undefine
     value = value === undefined ? raw[at + 1] : `${value}, ${raw[at + 1]}`;
   }
   return value;
+}
+
+/** @param isDropped given a name in lower case */
+export function withoutFields(
+  raw: readonly string[],
+  isDropped: (name: string) => boolean,
+): string[] {
+  return raw.filter((_, at) => !isDropped((raw[at - (at % 2)] ?? "").toLowerCase()));
+}
+
+export function withoutLength(raw: readonly string[]): string[] {
+  return withoutFields(raw, (name) => name === "content-length");
 }
 
 /** The headers that may reach the client. The parser returns the same list for an identical head. */

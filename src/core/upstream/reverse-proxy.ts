@@ -6,13 +6,12 @@ import { createProxyServer } from "http-proxy-3";
 import { http } from "../base/node-http.ts";
 import { Refusal } from "../base/refusal.ts";
 import type { SelectHeaders } from "./answer-stream.ts";
-import { answerHeaders } from "./headers.ts";
+import { answerHeaders, withoutLength } from "./headers.ts";
 import {
   isContradictory,
   mayStateLength,
   NOT_MODIFIED,
   RESET_CONTENT,
-  withoutLength,
 } from "./http1/answer-reader.ts";
 import { asRefusal, type UpstreamTarget } from "./target.ts";
 

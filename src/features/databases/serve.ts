@@ -29,9 +29,11 @@ import type { ForwardedRequest } from "../../core/upstream/database.ts";
 import {
   answerHeaders,
   fieldLines,
+  framing,
   gatewayHeaders,
   type Identity,
   presetHeaders,
+  withoutFields,
 } from "../../core/upstream/headers.ts";
 import { badRequest, brokenAnswer, limitedBody, type ReadBody, readBodyFor } from "./body.ts";
 import { Handles } from "./handles.ts";
@@ -172,7 +174,7 @@ interface Sent extends Omit<ForwardedRequest, "body"> {
   readonly authorizeAgain: () => void;
 }
 
-const framing = new Set(["content-length", "content-encoding", "transfer-encoding"]);
+const framingFields = new Set(["content-length", "content-encoding", "transfer-encoding"]);
 /** They would return the list of another caller, or a part of it. */
 const conditional = /^(?:if-.*|range)$/;
 /** Of a body that was changed, these say something else. */
@@ -406,7 +408,7 @@ export class PresetServer {
       ...gatewayHeaders({ requestId, forwardedFor, proto, host, identity }),
     };
     const isUnfit = (name: string) =>
-      framing.has(name) ||
+      framingFields.has(name) ||
       (answer !== undefined && (conditional.test(name) || name === "accept-encoding"));
     return Object.assign(headers, presetHeaders(request.headers, policy, this.#headers, isUnfit));
   }
@@ -430,14 +432,11 @@ export class PresetServer {
     isEndless: boolean,
   ): Promise<void> {
     const { request, response } = exchange;
-    const { "content-length": length } = request.headers;
     exchange.sendContinue();
     exchange.verdict.noteStream();
     let framed: Record<string, string> = {};
-    if (bytes === undefined) {
-      framed =
-        length === undefined ? { "transfer-encoding": "chunked" } : { "content-length": length };
-    } else if (bytes.length > 0) framed = { "content-length": String(bytes.length) };
+    if (bytes === undefined) framed = framing(request.headers);
+    else if (bytes.length > 0) framed = { "content-length": String(bytes.length) };
     request.url = path;
     await gateway.routing.databaseOf(undefined).forwardStream({
       request,
@@ -474,7 +473,7 @@ export class PresetServer {
     if (response.destroyed) return;
     const raw = answerHeaders(passed);
     response.writeHead(answer.status, [
-      ...raw.filter((_, at) => !ofBody.test(raw[at - (at % 2)] ?? "")),
+      ...withoutFields(raw, (name) => ofBody.test(name)),
       "Content-Length",
       String(body.length),
       "Cache-Control",

@@ -133,10 +133,6 @@ export function mayStateLength(
   return isConditional && (method === "GET" || method === "HEAD");
 }
 
-export function withoutLength(raw: readonly string[]): readonly string[] {
-  return raw.filter((_, at) => raw[at - (at % 2)]?.toLowerCase() !== "content-length");
-}
-
 const LONGEST_SIZE_LINE = 1024;
 const LONGEST_TRAILER = 16 * 1024;
 const CR = 0x0d;

@@ -20,7 +20,6 @@ import {
   ClientAnswer,
   type OnComplete,
   type ResponseHandling,
-  type StreamLimits,
 } from "../../../core/upstream/answer-stream.ts";
 import {
   fieldIn,
@@ -28,7 +27,7 @@ import {
   gatewayHeaders,
   type Identity,
   passedHeaders,
-  type RequestFields,
+  withoutFields,
 } from "../../../core/upstream/headers.ts";
 import type { AnswerHead } from "../../../core/upstream/http1/answer-reader.ts";
 import { type Connection, ConnectionPool } from "../../../core/upstream/http1/connection.ts";
@@ -366,10 +365,6 @@ const bodyHeaders: ReadonlySet<string> = new Set([
   "age",
 ]);
 
-function without(raw: readonly string[], names: ReadonlySet<string>): string[] {
-  return raw.filter((_, at) => !names.has((raw[at - (at % 2)] ?? "").toLowerCase()));
-}
-
 /** Lenient, because clients look for the type anywhere in the header. */
 function isEventStream(answer: AnswerHead): boolean {
   return /text\/event-stream/i.test(fieldIn(answer.headers, "content-type") ?? "");
@@ -405,14 +400,14 @@ function receive(
   }
   const isStream = isEventStream(answer);
   const filter = isVisible && filterFor(answer, isVisible);
-  let rawHeaders = without(answer.headers, droppedHeaders);
+  let rawHeaders = withoutFields(answer.headers, (name) => droppedHeaders.has(name));
   if (sessionId !== undefined) rawHeaders = [...rawHeaders, "Mcp-Session-Id", sessionId];
   if (isStream && fieldIn(answer.headers, "x-accel-buffering") === undefined) {
     rawHeaders = [...rawHeaders, "X-Accel-Buffering", "no"];
   }
   if (filter === undefined) return { rawHeaders, filter: taskFilter, isStream };
-  const ofFiltered = [...without(rawHeaders, bodyHeaders), "Cache-Control", "no-store"];
-  return { rawHeaders: ofFiltered, filter, isStream };
+  const kept = withoutFields(rawHeaders, (name) => bodyHeaders.has(name));
+  return { rawHeaders: [...kept, "Cache-Control", "no-store"], filter, isStream };
 }
 
 /** Returns the session id for the client. @throws Error if it belongs to another user */
@@ -448,69 +443,6 @@ function keepSessionInUse(
   response.once("close", () => clearInterval(timer));
 }
 
-interface BufferedRequest {
-  readonly method: string;
-  readonly headers: RequestFields;
-  readonly body: Buffer | undefined;
-  /** True if it may be sent again when its connection breaks before a response. */
-  readonly isRepeatable: boolean;
-  readonly response: ServerResponse;
-  readonly answerHeaders: readonly string[];
-  /** @throws Refusal if the response may not reach the client */
-  readonly receive: (head: AnswerHead) => Promise<ResponseHandling>;
-}
-
-/** Forwards buffered requests to one address through a connection pool. */
-class PooledProxy {
-  readonly #pool: ConnectionPool;
-  readonly #common: string;
-  readonly #limits: StreamLimits;
-
-  /**
-   * Connects on first use.
-   *
-   * @param responseTimeoutMs until the head, and between two parts of a response that is no stream
-   */
-  constructor(url: URL, connectTimeoutMs: number, responseTimeoutMs: number) {
-    const target = { origin: url.origin, socketPath: undefined };
-    this.#pool = new ConnectionPool(target, { connectTimeoutMs, responseTimeoutMs });
-    this.#limits = { responseTimeoutMs, clientTimeoutMs: CLIENT_TIMEOUT_MS };
-    const path = `${url.pathname}${url.search}`;
-    this.#common = ` ${path} HTTP/1.1\r\nhost: ${url.host}\r\nconnection: keep-alive\r\n`;
-  }
-
-  /**
-   * Resolves when the response has been sent or was cut off.
-   *
-   * @throws Refusal `upstream_unreachable`, `upstream_broken` or `upstream_timeout`, as long as no
-   * part of a response has been sent
-   */
-  forward(request: BufferedRequest): Promise<void> {
-    const { promise, resolve, reject } = Promise.withResolvers<void>();
-    const { response, method, headers, body = nothing, isRepeatable } = request;
-    if (response.destroyed) return Promise.resolve();
-    response.once("close", resolve);
-    const sink = new ClientAnswer({ ...request, fail: reject });
-    const head = `${method}${this.#common}${fieldLines(headers)}\r\n`;
-    const send = (connection: Connection, mayRepeat: boolean): void => {
-      const complete: OnComplete = (failure, hasReceived) => {
-        if (failure === undefined || sink.isGone) return;
-        // This happens when the upstream closes an idle connection.
-        if (mayRepeat && !hasReceived && hasBroken(failure)) send(this.#pool.open(), false);
-        else sink.fail(failure);
-      };
-      const stream = new AnswerStream(sink, connection, this.#limits, complete);
-      connection.send(head, body, stream);
-    };
-    send(this.#pool.take(), isRepeatable);
-    return promise;
-  }
-
-  close(): void {
-    this.#pool.close();
-  }
-}
-
 interface McpProxyOptions {
   readonly sessions: SessionRegister;
   readonly streams: StreamRegister;
@@ -518,7 +450,7 @@ interface McpProxyOptions {
   readonly sessionTouchMs?: number;
 }
 
-/** Proxy for an external MCP server. It connects on first use. */
+/** Proxy for an external MCP server, over a pool of connections. It connects on first use. */
 export function createMcpProxy(
   gateway: Gateway,
   target: string,
@@ -526,7 +458,31 @@ export function createMcpProxy(
 ) {
   const url = new URL(target);
   const { connect_timeout: connect, response_timeout: response } = gateway.configuration.upstream;
-  const proxy = new PooledProxy(url, connect * 1000, response * 1000);
+  /** Until the head of a response, and between two parts of one that is no stream. */
+  const responseTimeoutMs = response * 1000;
+  const limits = { responseTimeoutMs, clientTimeoutMs: CLIENT_TIMEOUT_MS };
+  const pool = new ConnectionPool(
+    { origin: url.origin, socketPath: undefined },
+    { connectTimeoutMs: connect * 1000, responseTimeoutMs },
+  );
+
+  /** @param mayRepeat true if the request may be sent again when its connection breaks early */
+  function send(
+    connection: Connection,
+    head: string,
+    body: Buffer,
+    sink: ClientAnswer,
+    mayRepeat: boolean,
+  ): void {
+    const complete: OnComplete = (failure, hasReceived) => {
+      if (failure === undefined || sink.isGone) return;
+      // This happens when the upstream closes an idle connection.
+      const isRepeated = mayRepeat && !hasReceived && hasBroken(failure);
+      if (isRepeated) send(pool.open(), head, body, sink, false);
+      else sink.fail(failure);
+    };
+    connection.send(head, body, new AnswerStream(sink, connection, limits, complete));
+  }
 
   async function countStream(
     username: string,
@@ -559,20 +515,24 @@ export function createMcpProxy(
     exchange.forwardUpstream({ method, headers, target: url.origin });
     const isCall = judged.message?.method === "tools/call";
     const taskFilter = isCall ? assignTasks(sessions, username) : undefined;
-    await proxy.forward({
-      method,
-      headers,
-      body,
+    if (response.destroyed) return;
+    const { promise, resolve, reject } = Promise.withResolvers<void>();
+    response.once("close", resolve);
+    const sink = new ClientAnswer({
       response,
       answerHeaders: commonHeaders(exchange),
-      // When its connection breaks, a call may have run.
-      isRepeatable: !isCall,
       receive: async (answer) => {
         const sessionId = await noteSession(sessions, method, answer, judged);
         return receive(answer, filter, sessionId, taskFilter);
       },
+      fail: reject,
     });
+    const line = `${method} ${url.pathname}${url.search} HTTP/1.1`;
+    const head = `${line}\r\nhost: ${url.host}\r\nconnection: keep-alive\r\n${fieldLines(headers)}\r\n`;
+    // When its connection breaks, a call may have run.
+    send(pool.take(), head, body ?? nothing, sink, !isCall);
+    await promise;
   }
 
-  return { handle: answeringRefusals(handle), close: (): void => proxy.close() };
+  return { handle: answeringRefusals(handle), close: (): void => pool.close() };
 }
