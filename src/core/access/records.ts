@@ -1,7 +1,7 @@
 import { type Steps, visitEach } from "../base/cooperative-scheduling.ts";
 import { didYouMean, formatHint, suggestion } from "../base/suggestion.ts";
 import type { Writable } from "../base/toml.ts";
-import { isObject } from "../json/exact.ts";
+import { isObject, keysOf } from "../json/exact.ts";
 import { quoteName } from "../json/fault.ts";
 import { columnNamePattern, databasePattern, plainNameRule, tablePattern } from "../query/names.ts";
 import { type PermissionClass, permissionClasses } from "../query/permissions.ts";
@@ -268,10 +268,6 @@ export function writtenBoundary(boundary: Boundary): Record<string, Writable> {
   return written;
 }
 
-function typedKeys<Key extends string>(keys: Readonly<Record<Key, unknown>>): readonly Key[] {
-  return Object.keys(keys) as Key[];
-}
-
 export const tables = {
   users: [
     "username",
@@ -283,8 +279,8 @@ export const tables = {
     "same_as",
   ],
   groups: ["name", "members"],
-  acl: ["username", "group", "database", "role", ...typedKeys(entryKeys)],
-  boundaries: ["via", ...typedKeys(boundaryKeys)],
+  acl: ["username", "group", "database", "role", ...keysOf(entryKeys)],
+  boundaries: ["via", ...keysOf(boundaryKeys)],
 } as const;
 export type TableName = keyof typeof tables;
 

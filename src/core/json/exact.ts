@@ -24,6 +24,11 @@ export function isObject(value: unknown): value is JsonObject {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
+/** The keys of an object that has no others than its type says. */
+export function keysOf<Key extends string>(object: Readonly<Record<Key, unknown>>): Key[] {
+  return Object.keys(object) as Key[];
+}
+
 /** Undefined if it is not JSON. Errors of the parser would quote the text. */
 export function parseIfJson(text: string): unknown {
   try {

@@ -1,4 +1,4 @@
-import { type Parsed, writeDigits } from "../json/exact.ts";
+import { keysOf, type Parsed, writeDigits } from "../json/exact.ts";
 import { STRIDE, Word } from "../json/tape.ts";
 import {
   at,
@@ -66,14 +66,10 @@ interface ValueRule {
   readonly isFull?: true;
 }
 
-function isComparison(text: string): text is ComparisonWord {
-  return Object.hasOwn(valueRules, text);
-}
-
 /** The operators that take a Select. */
 const memberships: readonly ComparisonWord[] = ["IN", "NOT IN"];
 
-const comparisons = Object.keys(valueRules).filter(isComparison);
+const comparisons = keysOf(valueRules);
 /** The operators that take any value, or another column. */
 const orderings = comparisons.filter((cmp) => valueRules[cmp] === undefined);
 const coreComparisons = comparisons.filter((cmp) => comparisonRule(cmp)?.isFull !== true);

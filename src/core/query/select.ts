@@ -1,5 +1,5 @@
 import { counted, didYouMean } from "../base/suggestion.ts";
-import type { Parsed } from "../json/exact.ts";
+import { keysOf, type Parsed } from "../json/exact.ts";
 import { quoteName } from "../json/fault.ts";
 import { Word } from "../json/tape.ts";
 import { conditionKinds, nestedAs } from "./conditions.ts";
@@ -96,11 +96,7 @@ const functionRules = {
   if: { needs: ["when", "then", "else"] },
 } as const satisfies Record<FunctionName, FunctionRule>;
 
-function isFunction(text: string): text is FunctionName {
-  return Object.hasOwn(functionRules, text);
-}
-
-const functions = Object.keys(functionRules).filter(isFunction);
+const functions = keysOf(functionRules);
 
 function functionRule(fn: FunctionName): FunctionRule {
   return functionRules[fn];

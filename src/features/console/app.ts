@@ -12,6 +12,7 @@ import { parseListenAddress } from "../../core/config/addresses.ts";
 import { hasEmbeddedServer } from "../../core/config/schema.ts";
 import { limitAnswers } from "../../core/http/connections.ts";
 import { resolveTarget } from "../../core/http/exchange.ts";
+import { keysOf } from "../../core/json/exact.ts";
 import { addressLimit, OAuthProblem, readForm } from "../oauth/server/http.ts";
 import { openState } from "../oauth/server/state-file.ts";
 import { accessForms, showAccess, showUser } from "./access.ts";
@@ -113,21 +114,6 @@ function showError(error: unknown, c: ConsoleRequest): Response {
 /** Pages on which a visitor has no rights. */
 const isDoor = /^\/(?:sign-in|sign-out|callback)(?:\/|$)/;
 
-const parts = [
-  "gateway",
-  "listener",
-  "store",
-  "approvals",
-  "issuers",
-  "signIns",
-  "applications",
-  "suggestNames",
-  "sessions",
-  "countSignIn",
-  "guard",
-  "history",
-] as const satisfies (keyof Console)[];
-
 /** A query to be tested is the largest value of a form. */
 const FORM_BYTES = 256 * 1024;
 
@@ -141,7 +127,7 @@ type OpenPages = Map<ConsoleEnv["Bindings"]["incoming"], OpenPage>;
 function createApp(console: Console, open: OpenPages): Hono<ConsoleEnv> {
   const app = new Hono<ConsoleEnv>({ strict: true });
   app.use(async (c, next) => {
-    for (const name of parts) c.set(name, console[name]);
+    for (const name of keysOf(console)) c.set(name, console[name]);
     await next();
     c.header("Cache-Control", "no-store");
   });
