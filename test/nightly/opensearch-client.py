@@ -91,6 +91,7 @@ calls = {
     "cat.indices": lambda: client.cat.indices(),
     "indices.get_alias": lambda: client.indices.get_alias(),
     "indices.resolve_index": lambda: client.indices.resolve_index(name="*"),
+    "indices.get_data_stream without a name": lambda: client.indices.get_data_stream(),
     "search": search,
     "search by a point in time": search_point,
     "scroll": scroll,
@@ -142,6 +143,7 @@ calls = {
     "indices.close": lambda: client.indices.close(index="shop-new"),
     "indices.open": lambda: client.indices.open(index="shop-new"),
     "indices.flush": lambda: client.indices.flush(index=INDEX),
+    "indices.clear_cache": lambda: client.indices.clear_cache(index=INDEX),
     "indices.forcemerge": lambda: client.indices.forcemerge(index=INDEX),
     "indices.delete": lambda: client.indices.delete(index="shop-new,shop-made"),
     "indices.put_index_template": lambda: client.indices.put_index_template(

@@ -112,6 +112,7 @@ const onA = readTable(
   UPDATE POST /$A/_bulk {"update":{"_id":"made-4"}}\n{"doc":{"t":"plain"}}\n
   DELETE POST /$A/_bulk {"delete":{"_id":"made-4"}}\n
   INSERT POST /$A/_refresh
+  CREATE POST /$A/_cache/clear?query=true
   CREATE PUT /$A/_mapping {"properties":{"extra":{"type":"keyword"}}}
   CREATE PUT /$A/_settings {"index":{"refresh_interval":"1s"}}
   CREATE PUT /$A/_alias/$OWN {}
@@ -126,6 +127,7 @@ const onA = readTable(
 const forEverybody = readTable(
   `
   any GET / /_cluster/health /_cat/health /_cat/indices?format=json /_alias /_resolve/index/*
+    | /_data_stream
   any HEAD /
 `,
   names,
@@ -352,6 +354,7 @@ async function checkLists({ as, held }: SuiteContext): Promise<void> {
     get("/_alias/gatehouse_test_*"),
     get("/_resolve/index/*"),
     get("/_resolve/index/gatehouse_test_*"),
+    get("/_data_stream"),
   ];
   const hidden = new RegExp(`"?${B}\\b|${PUBLIC}|${LOGS_ALIAS}|\\${DOT}`);
   for (const user of ["rita", "stan", "lars", "nina"]) {

@@ -518,6 +518,15 @@ async function planAliases(request: PresetRequest): Promise<Plan> {
   return replyWith(404, { error: `alias [${name}] missing`, status: 404 });
 }
 
+/** The data streams that the caller may read. */
+async function planDataStreams(request: PresetRequest): Promise<Plan> {
+  const { data_streams: streams } = objectIn(await request.lookup("/_data_stream"));
+  const found = objectsIn(streams).filter(
+    ({ name }) => typeof name === "string" && mayRead(request, name),
+  );
+  return replyWith(200, { data_streams: found });
+}
+
 async function planResolve(request: PresetRequest): Promise<Plan> {
   const names = pathNames(request);
   for (const name of names) requireName(name);
@@ -655,6 +664,7 @@ const endpoints: PresetEndpoint[] = [
   at("GET /_cat/indices /_cat/indices/:index", "SELECT", listing, planCatIndices, filtered),
   at("GET /_resolve/index/:index", "any user", "", planResolve, filtered),
   at("GET /_alias /_aliases /_alias/:name", "any user", aliases, planAliases, filtered),
+  at("GET /_data_stream", "any user", "", planDataStreams, filtered),
   at("GET POST /_analyze", "any user", "", planAnalysis, json),
   onIndexes(`
     SELECT GET /_cluster/health/:index ${health} level
@@ -669,6 +679,7 @@ const endpoints: PresetEndpoint[] = [
     SELECT GET /_data_stream/:index
     INSERT POST GET /_refresh /:index/_refresh
     CREATE POST /_flush /:index/_flush force wait_if_ongoing
+    CREATE POST /_cache/clear /:index/_cache/clear fielddata fields file query request
     CREATE POST /_forcemerge /:index/_forcemerge
       flush max_num_segments only_expunge_deletes wait_for_completion
     CREATE POST /:index/_open /:index/_close

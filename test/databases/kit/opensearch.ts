@@ -223,6 +223,9 @@ export class OpenSearchStub extends RecordingUpstream {
       return this.#list(first, second, third);
     }
     if (first === "_scripts" || first === "_index_template") return done;
+    if (first === "_data_stream") {
+      return ok({ data_streams: this.#resolve("_all").map((name) => ({ name })) });
+    }
     if (first === "_aliases") return this.#changeAliases(asked.body);
     if (first === "_alias") return this.#aliases("_all", asked.parts[1]);
     if (first === "_search" && second === "scroll") return this.#scroll(asked);
@@ -376,6 +379,7 @@ export class OpenSearchStub extends RecordingUpstream {
       case "_termvectors":
       case "_mtermvectors":
       case "_refresh":
+      case "_cache":
         return ok({ indices: this.#resolve(names) });
       default:
         throw new Failure(400, `no handler for ${method} ${verb}`);
