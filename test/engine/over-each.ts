@@ -9,8 +9,6 @@ export interface Scene {
   ask(body: object | string): Promise<Answer>;
 }
 
-export type FreshEngine = (test: Test) => Promise<Scene>;
-
 type Body = (t: Test, scene: Scene) => Promise<void>;
 
 const kinds = { SQLite: freshEngine, PostgreSQL: freshPostgres, MySQL: freshMysql };

@@ -433,18 +433,19 @@ t.test("a row larger than a result is an error that says what to do", async (t) 
 t.test(
   "any JSON formatting of the database's answer is accepted, and numbers keep their digits",
   async (t) => {
-    const data = [{ id: 1, big: "BIG", text: 'a\nb "c" \\', real: 1.5, deep: [{ a: null }] }];
-    const body = JSON.stringify({ status: "success", data }, null, "\r\n ").replace(
-      '"BIG"',
-      "-1e400",
-    );
+    const exact = { big: "-1e400", price: "98765432109876543210.0123456789" };
+    const data = [{ id: 1, ...exact, text: 'a\nb "c" \\', real: 1.5, deep: [{ a: null }] }];
+    const body = JSON.stringify({ status: "success", data }, null, "\r\n ")
+      .replace(`"${exact.big}"`, exact.big)
+      .replace(`"${exact.price}"`, exact.price);
     const url = await openAnswering(t, {
       answer: (_, response) => void response.setHeader("content-type", json).end(body),
     });
     for (const [, connect] of eras) {
       const mcp = await connect(t, url);
-      const { structured } = await mcp.call("select", select);
-      t.same(structured, { rows: [{ ...data[0], big: "-1e400" }], truncated: false });
+      const { structured, text } = await mcp.call("select", select);
+      t.same(structured, { rows: data, truncated: false });
+      t.match(text, `"price":${exact.price}`);
     }
   },
 );

@@ -21,7 +21,7 @@ import { type Principal, principals } from "../../src/features/mcp/authenticate.
 import { createEmbeddedMcp } from "../../src/features/mcp/embedded.ts";
 import { type McpScope, mcpScopes } from "../../src/features/oauth/server/protocol.ts";
 import { grant, user } from "../access/kit.ts";
-import { type FreshEngine, sharedScene } from "../engine/over-each.ts";
+import { sharedScene } from "../engine/over-each.ts";
 import { temporaryHome } from "../kit/gateway.ts";
 import { listening } from "../kit/listening.ts";
 
@@ -151,7 +151,6 @@ interface EmbeddedSettingOptions {
   readonly level?: Level;
   /** TOML of further records of the access file. */
   readonly access?: string;
-  readonly fresh?: FreshEngine;
 }
 
 /** The embedded server over a real engine, which tests share one after the other. The caller is `alice`. */
@@ -164,10 +163,9 @@ export async function openEmbedded(
     hasSchema = true,
     level = "full",
     access,
-    fresh = () => sharedScene("SQLite"),
   }: EmbeddedSettingOptions,
 ) {
-  const { engine, ask } = await fresh(t);
+  const { engine, ask } = await sharedScene("SQLite");
   const config = `[upstream]
 url = "${engine.address}"
 [query]

@@ -1,10 +1,6 @@
 import t from "tap";
 import { createSchemaSource } from "../../src/core/upstream/schema-source.ts";
-import { freshMysql } from "../engine/mysql/kit.ts";
-import { overEach } from "../engine/over-each.ts";
-import { freshPostgres } from "../engine/postgres/kit.ts";
 import { ask } from "../kit/client.ts";
-import { connectStateless } from "./clients.ts";
 import { openEmbedded } from "./kit.ts";
 import { statelessCall } from "./messages.ts";
 import { fromOrders, grants, ofOrders, open, pagesOf } from "./orders.ts";
@@ -115,36 +111,6 @@ t.test("a cursor with an integer beyond 2^53 keeps every digit", async (t) => {
   t.same(second.structured, { rows: [{ id: "9007199254740995" }], truncated: false });
 });
 
-overEach("a cursor works with every column type", async (t, scene) => {
-  const fresh = async () => scene;
-  const { endpoint, ask } = await openEmbedded(t, { grants, rowLimit: 2, fresh });
-  const types = ["numeric(10,2)", "double", "timestamp", "date", "bool", "bigint", "varchar(9)"];
-  const columns = [
-    { name: "id", type: "int", primary_key: true },
-    ...types.map((type, at) => ({ name: `c${at}`, type })),
-  ];
-  await ask({ CreateTable: { ...ofOrders, columns } });
-  const rowOf = (n: number) => ({
-    c0: n / 4,
-    c1: n / 3,
-    c2: `2026-01-02T03:04:0${n}Z`,
-    c3: `2026-01-0${1 + n}`,
-    c4: n > 2,
-    c5: `900719925474199${n}`,
-    c6: n === 3 ? null : `"${n}'`,
-  });
-  const values = [0, 1, 2, 3, 4].map((n) => ({ id: n, ...rowOf(n) }));
-  t.match(await ask({ Insert: { ...ofOrders, values } }), { status: 200 });
-  const mcp = await connectStateless(t, endpoint.url);
-  for (const [at, type] of types.entries()) {
-    const order_by = [{ column: `c${at}`, direction: "DESC" }, { column: "id" }];
-    const select = { ...fromOrders, columns: ["*"], order_by };
-    const pages = await Array.fromAsync(pagesOf(mcp, select));
-    const ids = pages.flatMap(({ rows }) => Object(rows)).map(({ id }) => id);
-    t.same(ids.toSorted(), [0, 1, 2, 3, 4], type);
-  }
-});
-
 t.test("64-bit integers keep their digits in arguments and results", async (t) => {
   const { endpoint, ask: query } = await openEmbedded(t, { grants });
   const table = { database: "main", table: "big" };
@@ -176,56 +142,6 @@ t.test("64-bit integers keep their digits in arguments and results", async (t) =
   await call("delete", { ...table, where: { ...where, value: "9007199254740993" } });
   t.match(await stored(), '"data":[{"id":-9223372036854775807,"note":1}]', "no other row is gone");
 });
-
-for (const [database, fresh] of Object.entries({ PostgreSQL: freshPostgres, MySQL: freshMysql })) {
-  t.test(`every tool returns decimals with all their digits (${database})`, async (t) => {
-    const { endpoint, ask: query } = await openEmbedded(t, { grants, fresh });
-    const table = { database: "main", table: "prices" };
-    const amount = "9876543210987654321098765432.0123456789";
-    const definitions = [
-      { name: "id", type: "int", primary_key: true },
-      { name: "amount", type: "numeric(38,10)" },
-    ];
-    await query({ CreateTable: { ...table, columns: definitions } });
-    const where = { column: "id", cmp: "=", value: 1 };
-    const returning = ["amount"];
-    const values = [{ id: 1, amount: "AMOUNT" }];
-    const change = { ...table, set: { id: 1 }, where, returning };
-    const select = { database: "main", from: "prices", columns: ["amount"] };
-    const total = { aggregate: [{ fn: "sum", column: "amount", as: "total" }] };
-    const same = { as: "same", fn: "add", of: ["amount", { value: 0 }] };
-    const exactly = { column: "amount", cmp: "=", value: "AMOUNT" };
-    const group = { database: "main", from: "prices", group_by: ["amount"], where: exactly };
-    const conflict = { on_conflict: ["id"], update: ["amount"] };
-    const source = { Update: { ...change, set: { amount: "AMOUNT" } } };
-    const bind = { amount: { element: 0, column: "amount" } };
-    const calls: [tool: string, args: object][] = [
-      ["insert", { ...table, values, returning }],
-      ["select", { ...select, where: exactly }],
-      ["select", { ...select, columns: ["same"], compute: [same], where: exactly }],
-      ["select", { database: "main", from: "prices", ...total }],
-      ["count", group],
-      ["update", change],
-      ["upsert", { ...table, values, ...conflict, returning }],
-      ["preview", { Update: { ...table, set: { id: 1 }, where } }],
-      ["batch", { operations: [{ Select: select }, { Update: change }] }],
-      [
-        "batch",
-        { operations: [source, { Insert: { ...table, values: [{ id: 2 }], bind, returning } }] },
-      ],
-      ["delete", { ...table, where, returning }],
-    ];
-    for (const [name, args] of calls) {
-      const written = JSON.stringify(args).replaceAll('"AMOUNT"', amount);
-      const call = statelessCall("tools/call", { name, arguments: "ARGUMENTS" });
-      const sent = { ...call, body: call.body.replace('"ARGUMENTS"', written) };
-      const body = (await ask(endpoint.url, sent)).body.toString();
-      const text = JSON.parse(body).result.content[0].text;
-      t.match(text, amount, `the text of ${name} ${written}`);
-      t.match(body, `"structuredContent":${text}`, `the structured content of ${name}`);
-    }
-  });
-}
 
 t.test("an order of a table joined with itself is total with both of its keys", async (t) => {
   const id = { name: "id", type: "int", primary_key: true, nullable: false };
