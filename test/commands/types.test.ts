@@ -4,13 +4,13 @@ import { once } from "node:events";
 import { readFileSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import path from "node:path";
-import { DatabaseSync } from "node:sqlite";
 import t, { type Test } from "tap";
 import { typesText } from "../../src/cli/types.ts";
 import { tableDescription } from "../../src/core/upstream/schema-source.ts";
-import { createTable, freshEngine, insert, send } from "../engine/kit.ts";
+import { createTable, insert, send } from "../engine/kit.ts";
 import { freshMysql } from "../engine/mysql/kit.ts";
 import type { Scene } from "../engine/over-each.ts";
+import { freshSqlite } from "../engine/over-each.ts";
 import { freshPostgres, sharedServer } from "../engine/postgres/kit.ts";
 import { compile } from "../kit/compile.ts";
 import { eventually } from "../kit/eventually.ts";
@@ -96,11 +96,9 @@ async function check(t: Test, name: string, scene: Scene, tables: readonly strin
 }
 
 t.test("the types take the rows of SQLite, also of tables that others created", async (t) => {
-  const scene = await freshEngine(t);
-  const file = new DatabaseSync(`${scene.directory}/data/main.sqlite`);
-  file.exec(`create table own (id integer primary key, loose integer, yes boolean, raw blob);
+  const scene = await freshSqlite(t);
+  await scene.sql(`create table own (id integer primary key, loose integer, yes boolean, raw blob);
     insert into own values (1, 'text', true, x'00ff'), (2, 2.5, null, null)`);
-  file.close();
   const text = await check(t, "SQLite", scene, ["own"]);
   t.match(text, "loose: number | string | null;");
 });
@@ -402,7 +400,7 @@ const typedQueries: readonly (readonly [query: object, holds: string])[] = [
 ];
 
 t.test("answers have the types that their queries give them", async (t) => {
-  const scenes = { SQLite: freshEngine, PostgreSQL: freshPostgres, MySQL: freshMysql };
+  const scenes = { SQLite: freshSqlite, PostgreSQL: freshPostgres, MySQL: freshMysql };
   for (const [name, fresh] of sampled(Object.entries(scenes))) {
     const scene = await fresh(t);
     const made = {

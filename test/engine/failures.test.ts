@@ -25,6 +25,7 @@ import {
   update,
 } from "./kit.ts";
 import { freshMysql, type MysqlEngine } from "./mysql/kit.ts";
+import { freshSqlite } from "./over-each.ts";
 import { freshPostgres, type PostgresEngine, startOn } from "./postgres/kit.ts";
 import { startService } from "./postgres/service.ts";
 
@@ -895,15 +896,13 @@ t.test("SQLite's errors are answered with their reason and object", async (t) =>
 });
 
 t.test("a caller who sees only a part of the schema learns no name and no words", async (t) => {
-  const sqlite = await freshEngine(t);
-  const file = new DatabaseSync(`${sqlite.directory}/data/main.sqlite`);
-  file.exec(`create table t (id int primary key);
+  const sqlite = await freshSqlite(t);
+  await sqlite.sql(`create table t (id int primary key);
     create table secret (id int primary key check (id > 5));
     create trigger a after insert on t when new.id = 1 begin select raise(abort, 'hidden words'); end;
     create trigger b after insert on t when new.id = 2 begin insert into secret values (1); end;
     create trigger c after insert on t when new.id = 3 begin select json('{'); end;
     create trigger d after insert on t when new.id = 4 begin select abs(-9223372036854775808); end`);
-  file.close();
   const postgres = await freshPostgres(t);
   await postgres.sql(
     "create table main.t (id int primary key)",

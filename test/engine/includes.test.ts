@@ -1,8 +1,6 @@
 /** Rows within rows, and Selects of Selects. */
 import fs from "node:fs";
 import { syncBuiltinESMExports } from "node:module";
-import path from "node:path";
-import { DatabaseSync } from "node:sqlite";
 import { mock } from "node:test";
 import t from "tap";
 import { caseCount, nightly, sampled } from "../kit/nightly.ts";
@@ -22,7 +20,7 @@ import {
 } from "./kit.ts";
 import { answersOf, type ModelTables, rowText } from "./model.ts";
 import { freshMysql } from "./mysql/kit.ts";
-import { overEach, overSqlite, type Scene } from "./over-each.ts";
+import { freshSqlite, overEach, overSqlite, type Scene } from "./over-each.ts";
 import { freshPostgres } from "./postgres/kit.ts";
 
 type Ask = Scene["ask"];
@@ -294,10 +292,8 @@ t.test("keys that no query can write find their rows (MySQL)", async (t) => {
 });
 
 t.test("exists finds the same rows with and without an index (SQLite)", async (t) => {
-  const { ask, directory } = await freshEngine(t);
-  const file = new DatabaseSync(path.join(directory, "data", "main.sqlite"));
-  t.teardown(() => file.close());
-  file.exec(`create table a (id integer primary key, code text);
+  const { ask, sql } = await freshSqlite(t);
+  await sql(`create table a (id integer primary key, code text);
     create table b (id integer primary key, code text collate nocase);
     insert into a values (1, 'x'), (2, 'Y'); insert into b values (1, 'X'), (2, 'Y')`);
   const ids = async (on: string) => {
@@ -309,7 +305,7 @@ t.test("exists finds the same rows with and without an index (SQLite)", async (t
   };
   const sides = ["b.code = a.code", "a.code = b.code"];
   const before = await Promise.all(sides.map(ids));
-  file.exec("create index by_code on b (code)");
+  await sql("create index by_code on b (code)");
   t.same(await Promise.all(sides.map(ids)), before);
 });
 

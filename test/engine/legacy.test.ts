@@ -27,33 +27,16 @@ import {
   update,
 } from "./kit.ts";
 import { freshMysql } from "./mysql/kit.ts";
-import type { Scene } from "./over-each.ts";
+import { freshSqlite, type Scene } from "./over-each.ts";
 import { freshPostgres, startOn } from "./postgres/kit.ts";
 
-/** An engine, and SQL of another program. */
-interface LegacyScene extends Scene {
-  sql(...statements: string[]): Promise<unknown>;
-}
-
-async function freshSqlite(test: Test): Promise<LegacyScene> {
-  const scene = await freshEngine(test);
-  return {
-    ...scene,
-    async sql(...statements) {
-      const connection = new DatabaseSync(`${scene.directory}/data/main.sqlite`);
-      for (const statement of statements) connection.exec(statement.replaceAll("main.", ""));
-      connection.close();
-    },
-  };
-}
-
-const fresh: Readonly<Record<string, (test: Test) => Promise<LegacyScene>>> = {
+const fresh: Readonly<Record<string, (test: Test) => Promise<Scene>>> = {
   SQLite: freshSqlite,
   PostgreSQL: freshPostgres,
   MariaDB: freshMysql,
 };
 
-async function describe({ engine }: LegacyScene, table = "") {
+async function describe({ engine }: Scene, table = "") {
   const path = `/schema/main${table && `/${table}`}`;
   return (await send(engine.address, { path })).body.data;
 }
@@ -908,11 +891,11 @@ function renamed(type: string, cell: string): string {
 
 class RoundTrip {
   readonly #t: Test;
-  readonly #scene: LegacyScene;
+  readonly #scene: Scene;
   readonly #table: string;
   readonly #type: string;
 
-  constructor(test: Test, scene: LegacyScene, table: string, type: string) {
+  constructor(test: Test, scene: Scene, table: string, type: string) {
     this.#t = test;
     this.#scene = scene;
     this.#table = table;
@@ -1087,7 +1070,7 @@ class RoundTrip {
 
 function roundTrips(
   server: string,
-  fresh: (test: Test) => Promise<LegacyScene>,
+  fresh: (test: Test) => Promise<Scene>,
   columns: Columns,
   types: readonly string[] = [],
 ): void {

@@ -1,3 +1,4 @@
+import { DatabaseSync } from "node:sqlite";
 import t, { type Test } from "tap";
 import { type Answer, createDatabase, dropDatabase, dropTable, freshEngine, send } from "./kit.ts";
 import { freshMysql } from "./mysql/kit.ts";
@@ -7,11 +8,22 @@ import type { Engine } from "./server.ts";
 export interface Scene {
   readonly engine: Engine;
   ask(body: object | string): Promise<Answer>;
+  /** Runs statements as another program would. */
+  sql(...statements: string[]): Promise<unknown>;
 }
 
 type Body = (t: Test, scene: Scene) => Promise<void>;
 
-const kinds = { SQLite: freshEngine, PostgreSQL: freshPostgres, MySQL: freshMysql };
+export async function freshSqlite(test: Test) {
+  const scene = await freshEngine(test);
+  const sql = async (...statements: string[]) => {
+    using connection = new DatabaseSync(`${scene.directory}/data/main.sqlite`);
+    for (const statement of statements) connection.exec(statement.replaceAll("main.", ""));
+  };
+  return { ...scene, sql };
+}
+
+const kinds = { SQLite: freshSqlite, PostgreSQL: freshPostgres, MySQL: freshMysql };
 type Kind = keyof typeof kinds;
 
 const opened = new Map<Kind, Promise<Scene>>();
