@@ -469,6 +469,37 @@ t.test("a token in use ends once its issuer says that it is inactive", async (t)
   t.equal(lasting.isKept?.(), true);
 });
 
+t.test("a token in use ends once its issuer names other groups or attributes", async (t) => {
+  const about = { ...active, groups: ["a", "b"], tenant: "acme" };
+  const answers: Record<string, object> = {
+    left: about,
+    moved: about,
+    unknown: about,
+    same: about,
+  };
+  const { seen, open } = await openEndpoint(t, (token, response) =>
+    json(response, answers[token] ?? {}),
+  );
+  const claims = { groups_claim: "groups", attribute_claims: { tenant: "tenant" } };
+  const issuers = open({ cache: 0 }, claims);
+  const inUse = (token: string) => issuers.verify(token, "query");
+  const [left, moved] = [await inUse("left"), await inUse("moved")];
+  const [unknown, same] = [await inUse("unknown"), await inUse("same")];
+  answers.left = { ...about, groups: ["a"] };
+  answers.moved = { ...about, tenant: "other" };
+  answers.unknown = { ...about, groups: undefined };
+  answers.same = { ...about, groups: ["b", "a"], exp: now + 700 };
+  mock.timers.enable({ apis: ["Date"], now: Date.now() + 11_000 });
+  t.teardown(() => mock.timers.reset());
+  for (const token of [left, moved, unknown]) {
+    await eventually("it has ended", async () => token.isKept?.() === false);
+  }
+  t.equal(same.isKept?.(), true);
+  await eventually("it was asked about", async () => seen.length === 8);
+  t.equal(same.isKept?.(), true, "the same groups in another order");
+  t.strictSame((await inUse("left")).groups, ["staff:a"], "a new request counts with them");
+});
+
 t.test("an issuer is asked about tokens that are not JWTs", async (t) => {
   const answers: Record<string, object> = {
     good: { ...active, jti: "j-1", client_id: "app", scope: "a b", groups: ["x"] },

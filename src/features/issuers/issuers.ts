@@ -1,3 +1,4 @@
+import { isDeepStrictEqual } from "node:util";
 import { compactVerify, errors, type JWTPayload, type JWTVerifyOptions, jwtVerify } from "jose";
 import { LRUCache } from "lru-cache";
 import * as z from "zod";
@@ -97,6 +98,11 @@ function requireIntrospected(
   if (exp !== undefined && exp <= now - CLOCK_SKEW_SECONDS) {
     throw new Refusal("token_expired", { detail: "expired" });
   }
+}
+
+/** What a caller's rights depend on. An issuer may name the same groups in another order. */
+function rightsOf({ user, groups, groupsProblem, attributes, scopes, client }: ExternalToken) {
+  return { user, groups: groups && new Set(groups), groupsProblem, attributes, scopes, client };
 }
 
 export interface Assertion {
@@ -409,8 +415,8 @@ export class Issuers implements ExternalIssuers {
         isGood = () => generation !== undefined && keys.generation() === generation;
       }
       if (isOtherKind(payload, settings)) throw invalidToken("wrong_type");
-      const isKept = this.#watch(issuer, token, isAsked);
-      const content = { ...readExternalToken(token, payload, settings), isKept };
+      const read = readExternalToken(token, payload, settings);
+      const content = { ...read, isKept: this.#watch(issuer, token, isAsked, read) };
       this.#recent.set(token, { token: content, isGood });
       return content;
     });
@@ -420,9 +426,10 @@ export class Issuers implements ExternalIssuers {
    * Verifies a token in use again, in the background, once its issuer's keys have changed or are
    * old, or its introspection no longer counts.
    *
-   * @returns a function that returns false once the issuer no longer vouches for the token
+   * @returns a function that returns false once the issuer no longer vouches for the token, or says
+   * other things about its user
    */
-  #watch(issuer: OneIssuer, token: string, isAsked: boolean): () => boolean {
+  #watch(issuer: OneIssuer, token: string, isAsked: boolean, before: ExternalToken): () => boolean {
     let isKept = true;
     let dueAt = isAsked ? Date.now() + RECHECK_MS : 0;
     const check = async () => {
@@ -430,7 +437,8 @@ export class Issuers implements ExternalIssuers {
       if (issuer.retryAt > 0) issuer.retryAt = dueAt;
       if (isAsked) issuer.rechecks++;
       try {
-        await this.#verifyBy(issuer, token);
+        const content = await this.#verifyBy(issuer, token);
+        isKept = isDeepStrictEqual(rightsOf(content), rightsOf(before));
         issuer.retryAt = 0;
         if (!isAsked) dueAt = 0;
       } catch (error) {
