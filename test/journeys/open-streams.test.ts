@@ -7,6 +7,7 @@ import type { GatewaySetup } from "../gateway/kit.ts";
 import { decodePart, readKey } from "../identity/forge.ts";
 import { eventually } from "../kit/eventually.ts";
 import { putInPlace, startGateway, type TestGateway, temporaryHome } from "../kit/gateway.ts";
+import { select as oneQuery, queryHeaders } from "../kit/queries.ts";
 import { tables } from "../kit/tables.ts";
 import { runWarm } from "../kit/warm-command.ts";
 import { Wire, wireRequest } from "../kit/wire.ts";
@@ -44,6 +45,14 @@ async function openStream(gateway: TestGateway, route: string, token?: string): 
 
 function sendMore(streams: readonly ServerResponse[]): void {
   for (const stream of streams) stream.write("data: more\n\n");
+}
+
+function isCut(streams: readonly ServerResponse[], stream: Wire): () => boolean {
+  return () => {
+    // A silent upstream would end it, too.
+    sendMore(streams);
+    return stream.isClosed;
+  };
 }
 
 async function checkCut(
@@ -123,15 +132,10 @@ t.test(
     sendMore(streams);
     await signed.until(/data: more/);
     await run("key", "revoke", kid);
-    const isCut = (stream: Wire) => () => {
-      // A silent upstream would end it, too.
-      sendMore(streams);
-      return stream.isClosed;
-    };
-    await soon(t, "the stream of the revoked key", isCut(signed));
+    await soon(t, "the stream of the revoked key", isCut(streams, signed));
     t.notOk(issued.isClosed);
     writeFileSync(path.join(gateway.home, "tokens"), "", { mode: 0o600 });
-    await soon(t, "the stream of a token whose record is deleted", isCut(issued));
+    await soon(t, "the stream of a token whose record is deleted", isCut(streams, issued));
   },
 );
 
@@ -156,6 +160,44 @@ t.test("a stream is cut when its issuer removes the key of its token", async (t)
   sendMore(streams);
   await kept.until(/data: more/);
   kept.cut();
+});
+
+t.test("the response of a Select is cut once its entry decides otherwise", async (t) => {
+  const entry = { database: "main", role: "ReadOnly" };
+  const asking = { ...entry, require_approval: ["SELECT"] };
+  const more = tables("acl", [
+    { username: "ann", ...entry },
+    { username: "ben", ...asking },
+    { username: "cat", ...asking },
+  ]);
+  const setting = await openStaffed(
+    t,
+    ["root * Owner", ...["ann", "ben", "cat"].map((name) => `${name} side ReadOnly`)],
+    { more },
+  );
+  const { gateway } = setting;
+  const streams = keepOpen(setting);
+  const ask = async (name: string, isApproved: boolean) => {
+    const headers: Record<string, string> = queryHeaders(await tokenOf(gateway, name));
+    if (isApproved) {
+      const asked = await gateway.request("/query", { method: "POST", headers, body: oneQuery });
+      const { id } = Object(asked.body.approval);
+      t.equal((await runWarm(gateway.home, ["approvals", "approve", id])).code, 0);
+      headers["X-Gatehouse-Approval"] = id;
+    }
+    const wire = await Wire.open(gateway.url);
+    wire.send(wireRequest("POST /query", headers, oneQuery));
+    await wire.until(/data: first/);
+    return wire;
+  };
+  const [ann, ben, cat] = [await ask("ann", false), await ask("ben", true), await ask("cat", true)];
+  await gateway.edit((text) =>
+    text.replace(/(username = "(?:ann|ben)"\ndatabase = "main"\nrole = )"ReadOnly"/g, '$1"None"'),
+  );
+  await soon(t, "the plain entry", isCut(streams, ann));
+  await soon(t, "the entry that requires approvals", isCut(streams, ben));
+  t.notOk(cat.isClosed, "another user's");
+  cat.cut();
 });
 
 t.test("a stream is not cut when an unrelated token or grant is lost", async (t) => {

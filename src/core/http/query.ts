@@ -498,7 +498,7 @@ async function handle(gateway: Gateway, exchange: Exchange, body: Buffer): Promi
     isWanted: () => !response.destroyed,
   });
   if (prepared === undefined) return;
-  if (prepared.isRead) exchange.verdict.checkWhileOpen(prepared.authorizeAgain);
+  if (isReadOnly(prepared.query)) exchange.verdict.checkWhileOpen(prepared.authorizeAgain);
   const answer = new ClientAnswer({
     response,
     answerHeaders: commonHeaders(exchange),
