@@ -100,7 +100,7 @@ function requireIntrospected(
   }
 }
 
-/** What a caller's rights depend on. An issuer may name the same groups in another order. */
+/** The claims that decide a caller's rights. An issuer may name the same groups in another order. */
 function rightsOf({ user, groups, groupsProblem, attributes, scopes, client }: ExternalToken) {
   return { user, groups: groups && new Set(groups), groupsProblem, attributes, scopes, client };
 }
