@@ -27,6 +27,7 @@ import { lineLocator, parseToml } from "../core/base/toml.ts";
 import type { Configuration } from "../core/config/schema.ts";
 import {
   type PredictedOutcome,
+  predictionWarnings,
   predictOutcome,
   type QueryCaller,
 } from "../core/http/query-outcome.ts";
@@ -43,7 +44,7 @@ import type { Term } from "../core/query/tree.ts";
 import { loadFor } from "./load.ts";
 import { readAccess } from "./operator.ts";
 import { type CommonOptions, defineCommands, readPlace, readTokenGroups } from "./options.ts";
-import { FAILURE, print, printJson, printList, UsageError } from "./output.ts";
+import { FAILURE, print, printJson, printList, UsageError, warn } from "./output.ts";
 
 /** @param operation the key of an operation in a query, or the name of a right */
 function readPermissions(operation: string, { query }: Configuration): readonly PermissionClass[] {
@@ -153,6 +154,7 @@ async function readAccessAt(file: string): Promise<Snapshot> {
 async function openJudge(options: CommonOptions) {
   const loaded = loadFor(options);
   const { file } = options;
+  for (const warning of predictionWarnings(loaded.configuration)) warn(warning);
   const snapshot = file === undefined ? await readAccess(loaded) : await readAccessAt(file);
   const context = { queries: openGrammar(loaded), form: loaded.configuration.upstream.query_form };
   return (caller: QueryCaller, body: Buffer) => predictOutcome(snapshot, caller, body, context);

@@ -94,6 +94,8 @@ database = ":tenant.:database"
       t.match(result, { code: 2, stderr: `write '"acme.shop".docs.v1', or '"acme".shop.docs.v1'` });
     }
     t.equal((await gatehouse.run("access grant alice 'acme.shop'.docs ReadOnly")).code, 0);
+    const { stderr } = await gatehouse.run("access explain alice --json", "{}");
+    t.equal(/^warning: With preset chroma, .* no \/query/.test(stderr), more !== route);
     for (const place of ["'acme'.shop.docs", "acme.docs"]) {
       t.equal((await gatehouse.run(`access check alice Select ${place}`)).code, 0, place);
     }

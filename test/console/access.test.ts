@@ -651,3 +651,10 @@ t.test("a grant for an unknown name warns with the nearest one", async (t) => {
   await page.getByText("shop has no table tikcets (did you mean tickets?).").waitFor();
   await lookAt(t, page, "notice-warning");
 });
+
+t.test("with a preset, the page that tests queries says that none runs", async (t) => {
+  const config = '[upstream]\nurl = "http://127.0.0.1:1"\npreset = "chroma"';
+  const { url } = await startConsole(t, { config });
+  const { text } = await (await signedIn(t, url)).get("/access/check");
+  t.match(text, "With preset chroma, the gateway has no /query");
+});

@@ -6,12 +6,19 @@ import { filterAdditions, type QueryDecision } from "../access/rights.ts";
 import { EVERY_DATABASE } from "../access/roles.ts";
 import { accountObstacle, type Snapshot } from "../access/snapshot.ts";
 import { runAtOnce, type Steps } from "../base/cooperative-scheduling.ts";
+import type { Configuration } from "../config/schema.ts";
 import { addToBytes } from "../query/additions.ts";
 import { parseQueryInSteps } from "../query/parse.ts";
 import type { Query } from "../query/query.ts";
 import { QueryRefused } from "../query/refusal.ts";
 import { toOpForm } from "../upstream/query-form.ts";
 import type { QueryInterface } from "./gateway.ts";
+
+/** Says that a gateway with a preset runs no queries. */
+export function predictionWarnings({ upstream: { preset } }: Configuration): string[] {
+  const found = `With preset ${preset}, the gateway has no /query and runs no such query.`;
+  return preset === undefined ? [] : [found];
+}
 
 export interface QueryCaller {
   readonly user: string;

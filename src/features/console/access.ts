@@ -67,7 +67,11 @@ import { runCooperatively } from "../../core/base/cooperative-scheduling.ts";
 import { type Html, html, type Part } from "../../core/base/html.ts";
 import { Refusal } from "../../core/base/refusal.ts";
 import { counted } from "../../core/base/suggestion.ts";
-import { type PredictedOutcome, predictOutcome } from "../../core/http/query-outcome.ts";
+import {
+  type PredictedOutcome,
+  predictionWarnings,
+  predictOutcome,
+} from "../../core/http/query-outcome.ts";
 import { hashNewPassword } from "../../core/identity/login.ts";
 import { placeName, splitPlace } from "../../core/query/names.ts";
 import {
@@ -373,6 +377,7 @@ ${field(state, { name: "query", type: "area", label: "Query", hint: 'JSON, such 
     failure: state.failure,
     path: html`<a href="/access">Access</a>`,
     content: html`<p>Shows how the gateway would currently decide. Nothing is sent to a database.</p>
+${warnings(predictionWarnings(c.var.gateway.configuration))}
 ${postForm(visitorOf(c).csrf, "/access/check", "sheet narrow", form)}
 ${outcome && checkResult(visitorOf(c), outcome)}`,
   });
