@@ -582,7 +582,7 @@ export async function openGateway(
   const tracing = await openTraces(base, routing);
   let features: Features | undefined;
   const consoleUrl = () => features?.consoleUrl ?? knownConsoleUrl(configuration);
-  const approvals = await openApprovals({ ...base, consoleUrl });
+  const approvals = await openApprovals({ ...base, access, consoleUrl });
   metrics?.exportApprovals(() => approvals.counts());
   const basePath = basePathOf(configuration);
   const gateway: OpenedGateway["gateway"] = {

@@ -72,6 +72,7 @@ t.test("approvals of a user whose tokens were all revoked are void", async (t) =
   await run("approve", first);
   const text = await readFile(gateway.accessFile, "utf8");
   t.equal((await gateway.send("DELETE", "/api/users/eve", undefined, root)).status, 200);
+  t.match(await step(gateway, first, "approval_void"), { reason: "the user was removed" });
   await edit(() => text);
   const second = await gateway.login("eve", evePassword);
   t.match(await ask(second, query, first), isVoid, "of an earlier user of that name");

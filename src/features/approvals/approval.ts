@@ -432,6 +432,11 @@ export class ApprovalStore {
     });
   }
 
+  async invalidateAll(username: string, reason: string): Promise<void> {
+    const own = (await this.list()).filter((approval) => approval.username === username);
+    for (const { id } of own) await this.invalidate(id, reason);
+  }
+
   /**
    * Passes each step to `write` once, even if several processes call this together, and removes the
    * steps when `written` resolves. After a crash in between they are passed again.

@@ -1,4 +1,5 @@
 import { createHash } from "node:crypto";
+import type { AccessRules } from "../../core/access/access-rules.ts";
 import type { Subject } from "../../core/access/grant.ts";
 import { limitsFor } from "../../core/access/rights.ts";
 import { isThere } from "../../core/base/files/guarded.ts";
@@ -39,6 +40,7 @@ export interface Approvals {
 
 interface ApprovalOptions {
   readonly loaded: LoadedConfiguration;
+  readonly access: AccessRules;
   readonly audit: Audit;
   readonly log: Log;
   readonly metrics: Metrics | undefined;
@@ -63,7 +65,7 @@ async function openApprovalStore(
 
 /** In the service directory, or in the store that replicas share. The stack closes them. */
 export async function openApprovals(options: ApprovalOptions): Promise<Approvals> {
-  const { loaded, audit, log, metrics, store: shared, opened, consoleUrl } = options;
+  const { loaded, access, audit, log, metrics, store: shared, opened, consoleUrl } = options;
   const { configuration } = loaded;
   const notifier =
     configuration.approvals.notify &&
@@ -127,6 +129,12 @@ export async function openApprovals(options: ApprovalOptions): Promise<Approvals
   });
   const exists = () => shared !== undefined || isThere(approvalFilePath(loaded.serviceDirectory));
   if (exists()) await use(async () => {}).catch(() => {});
+  access.subscribe((event) => {
+    if (event.kind === "failed" || !exists()) return;
+    for (const name of event.diff.usersRemoved) {
+      void use((current) => current.invalidateAll(name, "the user was removed")).catch(() => {});
+    }
+  });
   return {
     use,
     counts: async () => (exists() ? use((current) => current.counts()) : undefined),
