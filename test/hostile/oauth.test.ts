@@ -1,8 +1,6 @@
-import { createServer, type ServerResponse } from "node:http";
+import { createServer } from "node:http";
 import path from "node:path";
 import { DatabaseSync } from "node:sqlite";
-import { gzipSync } from "node:zlib";
-import { SignJWT } from "jose";
 import t, { type Test } from "tap";
 import { callTool, refusalOf, send } from "../journeys/mcp.ts";
 import { passwordOf, staffedHome } from "../journeys/staff.ts";
@@ -16,7 +14,6 @@ import { words } from "../kit/words.ts";
 import { statelessCall } from "../mcp/messages.ts";
 import { PlainBrowser } from "../oauth/browser.ts";
 import { authorize, exchange, obtainTokens } from "../oauth/flow.ts";
-import { issuerSettings, issuersWith, makeKey } from "../oauth/issuer.ts";
 import {
   authorizeUrl,
   type OAuthSetup,
@@ -37,8 +34,6 @@ const gateway = await startGateway(t, {
 
 // The first request loads the authorization server.
 await gateway.request("/oauth/jwks");
-
-const key = await makeKey("first");
 
 const narrow = { database: "archive", reach: "read" } as const;
 /** Asks for more than the user has granted. */
@@ -73,9 +68,18 @@ t.test("a client cannot widen what the user has narrowed at any step", async (t)
   const setting = await openOAuthSetup(t);
   const parameters = { scope: "mcp:resources" };
   const clientId = await registered(setting);
-  const first = await obtainTokens(setting, { clientId, ...narrow, parameters });
-  t.strictSame(await reachOf(setting, first.body), granted);
-  let { refreshToken } = first;
+  const { verifier, callback } = await authorize(setting, { clientId, ...narrow, parameters });
+  const exchanged = await postForm(`${setting.url}/oauth/token`, {
+    grant_type: "authorization_code",
+    client_id: clientId,
+    code: callback.searchParams.get("code") ?? "",
+    code_verifier: verifier,
+    redirect_uri: REDIRECT,
+    ...wishes,
+    scope: "mcp:tools mcp:resources",
+  });
+  t.strictSame(await reachOf(setting, exchanged.body), granted, "in the exchange of the code");
+  let refreshToken = String(exchanged.body.refresh_token);
   for (const [name, value] of Object.entries(wishes)) {
     const options = { clientId, ...narrow, parameters: { ...parameters, [name]: value } };
     const { body } = await exchange(setting, await authorize(setting, options));
@@ -91,22 +95,6 @@ t.test("a client cannot widen what the user has narrowed at any step", async (t)
     t.strictSame(await reachOf(setting, refreshed.body), granted, `${name} in a refresh`);
     refreshToken = String(refreshed.body.refresh_token);
   }
-});
-
-t.test("a client cannot widen its rights when it exchanges the code", async (t) => {
-  const setting = await openOAuthSetup(t);
-  const parameters = { scope: "mcp:resources" };
-  const { clientId, verifier, callback } = await authorize(setting, { ...narrow, parameters });
-  const { body } = await postForm(`${setting.url}/oauth/token`, {
-    grant_type: "authorization_code",
-    client_id: clientId,
-    code: callback.searchParams.get("code") ?? "",
-    code_verifier: verifier,
-    redirect_uri: REDIRECT,
-    ...wishes,
-    scope: "mcp:tools mcp:resources",
-  });
-  t.strictSame(await reachOf(setting, body), granted);
 });
 
 t.test("a request consists only of unique parameters in its URL", async (t) => {
@@ -449,21 +437,11 @@ t.test("a narrowed token grants no more than its user chose, at any endpoint", a
   const { accessToken } = await obtainTokens(gateway, { ...user, database: "main", reach: "read" });
   const rows = (database: string) => ({ database, from: "t", columns: ["*"] });
   t.equal(refusalOf(await callTool(gateway, "select", rows("main"), accessToken)), undefined);
-  const where = { column: "id", cmp: "=", value: 1 };
   const denied: [name: string, args: Record<string, unknown>][] = [
     ["select", rows("side")],
-    [
-      "select",
-      { ...rows("main"), join: { table: "side.t", on: "t.id = t.id", join_type: "INNER" } },
-    ],
-    ["insert", { database: "main", table: "t", values: [{ id: 1 }] }],
-    ["update", { database: "main", table: "t", set: { id: 2 }, where }],
     ["delete", { database: "main", table: "t", where: null }],
-    ["create_table", { database: "main", table: "u", columns }],
-    ["drop_table", { database: "main", table: "t" }],
     ["list_tables", { database: "side" }],
     ["describe_table", { database: "side", table: "t" }],
-    ["insert", { database: "side", table: "t", values: [{ id: 1 }] }],
   ];
   for (const [name, args] of denied) {
     const answer = await callTool(gateway, name, args, accessToken);
@@ -484,13 +462,7 @@ t.test("a narrowed token grants no more than its user chose, at any endpoint", a
     "POST /logout",
     "GET /me",
     "GET /api/me",
-    "GET /api/users",
-    "GET /api/access",
-    "POST /api/users",
-    "DELETE /api/users/alice/tokens",
     "PUT /api/users/alice/password",
-    "PUT /api/access/alice/main",
-    "PATCH /api/users/alice",
   ];
   for (const route of routes) {
     const [method = "", place = ""] = route.split(" ");
@@ -499,91 +471,4 @@ t.test("a narrowed token grants no more than its user chose, at any endpoint", a
     const answer = await gateway.request(place, { method, headers, ...body });
     t.match(answer, { status: 401, body: { code: "token_invalid" } }, route);
   }
-});
-
-const resource = "https://gate.example.com/mcp";
-const keys = JSON.stringify({ keys: [key.jwk] });
-const large = JSON.stringify({ keys: [key.jwk], padding: "x".repeat(300 * 1024) });
-
-type Behaviour = (response: ServerResponse, text: string) => void;
-
-function json(response: ServerResponse, text: string | Buffer, headers = {}): void {
-  response.writeHead(200, { "content-type": "application/json", ...headers }).end(text);
-}
-
-function drip(response: ServerResponse): void {
-  response.writeHead(200, { "content-type": "application/json" });
-  const timer = setInterval(() => response.write(" "), 200);
-  response.once("close", () => clearInterval(timer));
-}
-
-async function refusedBy(
-  t: Test,
-  behaviour: { readonly metadata?: Behaviour; readonly keys?: Behaviour },
-): Promise<{ code: string; requested: string[] }> {
-  const requested: string[] = [];
-  const server = createServer(({ url: place = "" }, response) => {
-    requested.push(place);
-    const text = JSON.stringify({ issuer: url, jwks_uri: `${url}/keys` });
-    if (place === "/keys") (behaviour.keys ?? json)(response, keys);
-    else if (place.startsWith("/elsewhere")) json(response, place.endsWith("keys") ? keys : text);
-    else (behaviour.metadata ?? json)(response, text);
-  });
-  const url = `http://127.0.0.1:${await listening(t, server)}`;
-  const issuers = issuersWith(issuerSettings(url));
-  const token = await signFor(url);
-  const outcome = issuers.verify(token, "mcp").then(({ user }) => user);
-  const code = await outcome.catch((error: { code?: string }) => String(error.code));
-  return { code, requested };
-}
-
-async function signFor(issuer: string): Promise<string> {
-  return new SignJWT({})
-    .setProtectedHeader({ alg: key.alg, kid: key.kid, typ: "at+jwt" })
-    .setIssuer(issuer)
-    .setAudience(resource)
-    .setSubject("alice")
-    .setIssuedAt()
-    .setExpirationTime("10m")
-    .sign(key.privateKey);
-}
-
-const somewhere =
-  (place: string): Behaviour =>
-  (response) =>
-    void response.writeHead(302, { location: place }).end();
-
-const behaviours: Readonly<Record<string, Parameters<typeof refusedBy>[1]>> = {
-  "a redirect of the keys": { keys: somewhere("/elsewhere/keys") },
-  "keys that are too large": { keys: (response) => json(response, large) },
-  "compressed keys that are too large": {
-    keys: (response) => json(response, gzipSync(large), { "content-encoding": "gzip" }),
-  },
-  "metadata that arrives slowly": { metadata: drip },
-  "keys that arrive slowly": { keys: drip },
-  "metadata that never arrives": { metadata: () => {} },
-  "keys that never arrive": { keys: () => {} },
-  "keys that break off": {
-    keys: (response) => {
-      response.writeHead(200, { "content-length": "9999" }).write(keys);
-      setTimeout(() => response.destroy(), 50);
-    },
-  },
-  "keys in a file": {
-    metadata: (response, text) =>
-      json(response, text.replace(/"jwks_uri":"[^"]*"/, '"jwks_uri":"file:///etc/passwd"')),
-  },
-};
-
-t.test("an issuer that misbehaves counts as unreachable", async (t) => {
-  const outcomes = Object.entries(behaviours).map(async ([what, behaviour]) => {
-    const { code, requested } = await refusedBy(t, behaviour);
-    t.equal(code, "issuer_unreachable", what);
-    t.notOk(
-      requested.some((place) => place.startsWith("/elsewhere")),
-      "no redirect is followed",
-    );
-  });
-  await Promise.all(outcomes);
-  t.equal((await refusedBy(t, {})).code, "staff:alice", "a correct issuer is accepted");
 });

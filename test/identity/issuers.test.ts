@@ -3,6 +3,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from "node:ht
 import path from "node:path";
 import { text } from "node:stream/consumers";
 import { mock } from "node:test";
+import { gzipSync } from "node:zlib";
 import { pino } from "pino";
 import t, { type Test } from "tap";
 import type { IssuerSettings } from "../../src/core/config/schema.ts";
@@ -207,17 +208,6 @@ t.test("with groups_claim_optional, a token without the claim has no groups", as
     const { groups, groupsProblem } = await read(claims, { groups_claim: "groups", ...optional });
     t.strictSame([groups, groupsProblem], [undefined, problem]);
   }
-});
-
-t.test("a token's group is never a local one or another issuer's", async (t) => {
-  const groups = ["analysts", "group:analysts", "staff:root", "guests:admins"];
-  const { groups: names } = await read({ groups }, { groups_claim: "groups", prefix: "guests" });
-  t.strictSame(names, [
-    "guests:analysts",
-    "guests:group:analysts",
-    "guests:staff:root",
-    "guests:guests:admins",
-  ]);
 });
 
 t.test("required claims must equal the value, or one of several", async (t) => {
@@ -645,6 +635,7 @@ t.test("with `always`, the issuer decides about its JWTs too", async (t) => {
 });
 
 t.test("an endpoint that is down, slow or strange is answered with 503", async (t) => {
+  const large = JSON.stringify({ ...active, filler: "x".repeat(8_000_000) });
   const behaviours: Record<string, (response: ServerResponse) => void> = {
     "an error": (response) => void response.writeHead(401).end(),
     "no JSON": (response) => void response.end("<html>"),
@@ -653,9 +644,22 @@ t.test("an endpoint that is down, slow or strange is answered with 503", async (
     "times as text": (response) => json(response, { ...active, exp: "never" }),
     "a redirect": (response) => void response.writeHead(302, { location: "/else" }).end(),
     "a broken connection": (response) => void response.destroy(),
-    megabytes: (response) => void response.end(" ".repeat(8_000_000)),
+    megabytes: (response) => void response.end(large),
+    "compressed megabytes": (response) =>
+      void response.setHeader("content-encoding", "gzip").end(gzipSync(large)),
+    "bytes that never end": (response) => {
+      const timer = setInterval(() => response.write(" "), 200);
+      response.once("close", () => clearInterval(timer));
+    },
     silence: () => {},
   };
+  const silent = await TestIssuer.start(t);
+  const token = await silent.sign("gatehouse");
+  silent.isSilent = true;
+  const ofSilent = [{}, { jwks_url: `${silent.origin}/keys` }].map((more) => {
+    const issuers = issuersWith({ ...settings, issuer: silent.url, ...more });
+    return refusedBy(issuers.verify(token, "query"));
+  });
   await Promise.all(
     Object.entries(behaviours).map(async ([name, behave]) => {
       const { open } = await openEndpoint(t, (_, response) => behave(response));
@@ -665,6 +669,7 @@ t.test("an endpoint that is down, slow or strange is answered with 503", async (
       t.strictSame(issuers.states, { staff: "unreachable" }, name);
     }),
   );
+  for (const refusal of await Promise.all(ofSilent)) t.equal(refusal.code, "issuer_unreachable");
 });
 
 t.test("made-up tokens cause a bounded number of questions at one time", async (t) => {
