@@ -555,15 +555,6 @@ overEach("another number of rows undoes the Batch", async (t, { ask }) => {
     await ask({ Batch: [insertOrder(), { Update: added }] }),
     refusal(400, "duplicate_column", /in both bind and add/),
   );
-  const unknown = { order_id: { element: 0, column: "nope" } };
-  t.match(
-    await ask({ Batch: [insertOrder(), insertLines({ bind: unknown })] }),
-    refusal(400, "unknown_column", /"nope" in orders/),
-  );
-  t.match(
-    await ask({ Batch: [insertOrder(), insertLines({ bind: { nope: ofOrder.order_id } })] }),
-    refusal(400, "unknown_column", /Batch\[1\]: .*"nope" in lines/),
-  );
   t.match(
     await ask({
       Batch: [insertOrder(), insertLines({ values: [{}], bind: { sku: ofOrder.order_id } })],

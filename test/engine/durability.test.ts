@@ -43,12 +43,14 @@ t.test("acknowledged changes survive a kill", async (t) => {
   const directory = temporaryDirectory(t);
   const { engine, address } = await spawnEngine(directory);
   t.teardown(() => engine.kill("SIGKILL"));
-  await query(address, createTable("users", { id: "int" }));
-  t.equal((await query(address, insert("users", [{ id: 1 }]))).status, 200);
+  const types = { id: "int", label: "string", on: "boolean", doc: "jsonb", raw: "blob" };
+  const row = { id: 1, label: "007", on: true, doc: { b: [1, null], a: 1.5 }, raw: "aGVsbG8=" };
+  await query(address, createTable("users", types));
+  t.equal((await query(address, insert("users", [row]))).status, 200);
   engine.kill("SIGKILL");
   await once(engine, "exit");
   const restarted = await startOver(t, directory);
-  t.same((await query(restarted.address, selectAll("users"))).body.data, [{ id: 1 }]);
+  t.same((await query(restarted.address, selectAll("users"))).body.data, [row], "with its types");
 });
 
 t.test("after a kill, a Batch is in both databases or in neither", async (t) => {

@@ -164,35 +164,20 @@ overServers<{ make: string[]; user: string; code: RegExp }>(
   },
 );
 
-t.test("a wrong label of an enum is refused with the labels", async (t) => {
-  const { ask, sql } = await freshPostgres(t);
-  await sql(
-    "create type main.mood as enum ('sad', 'ok, or so')",
-    "create table main.people (id int primary key, mood main.mood)",
-  );
-  const message = "does not accept this string; allowed: sad, ok, or so";
-  const wrong = insert("people", [{ id: 1, mood: "glad" }]);
-  t.match(await ask(wrong), refusal(400, "invalid_value", `"mood" (main.mood) ${message}`));
-  const condition = { where: { column: "mood", cmp: "=", value: "glad" } };
-  const labels = /"mood" .*; allowed: sad, ok, or so/;
-  t.match(await ask(selectAll("people", condition)), refusal(400, "invalid_value", labels));
-  await sql("alter type main.mood add value 'glad'");
-  t.match(await ask(wrong), { status: 200 }, "a new label is known at once");
-  t.match((await ask(selectAll("people", condition))).body.data, [{ id: 1, mood: "glad" }]);
-});
-
-t.test("a wrong label in an array of an enum is refused with the labels", async (t) => {
+t.test("a wrong label of an enum is refused with the labels, also in an array", async (t) => {
   const { ask, sql } = await freshPostgres(t);
   await sql(
     "create type main.mood as enum ('sad', 'ok, or so')",
     "create domain main.moods as main.mood[]",
-    "create table main.people (id int primary key, past main.mood[], seen main.moods)",
+    "create table main.people (id int primary key, mood main.mood, past main.mood[], seen main.moods)",
   );
-  const known = { id: 1, past: ["sad", null, "ok, or so"], seen: [["sad"], ["sad"]] };
+  const past = ["sad", null, "ok, or so"];
+  const known = { id: 1, mood: "sad", past, seen: [["sad"], ["sad"]] };
   t.match(await ask(insert("people", [known])), { status: 200 });
   t.same((await ask(selectAll("people"))).body.data, [known]);
   const labels = "; allowed: sad, ok, or so";
-  for (const [column, value] of Object.entries({ past: ["sad", "glad"], seen: [["glad"]] })) {
+  const wrong = { mood: "glad", past: ["sad", "glad"], seen: [["glad"]] };
+  for (const [column, value] of Object.entries(wrong)) {
     const message = `Column "${column}" (main.mood`;
     for (const [body, place] of [
       [insert("people", [{ id: 2, [column]: value }]), "values[0]: "],
@@ -206,7 +191,7 @@ t.test("a wrong label in an array of an enum is refused with the labels", async 
     }
   }
   await sql("alter type main.mood add value 'glad'");
-  t.match(await ask(update("people", { past: ["glad"] })), { status: 200 });
+  t.match(await ask(update("people", { past: ["glad"] })), { status: 200 }, "known at once");
 });
 
 overServers(
@@ -301,17 +286,6 @@ t.test("an unsigned bigint of MySQL is exact up to its limits and never wraps", 
   const rows = `{"id":1,"u":${top}},{"id":2,"u":"${top}"},{"id":3,"u":${above}},{"id":4,"u":3,"k":3}`;
   t.match(await ask(`{"Insert":${start},"values":[${rows}]}}`), { status: 200 });
   const select = (rest: string) => ask(`{"Select":{"database":"main","from":"t",${rest}}}`);
-  t.match(
-    (await select(`"columns":["u"],"order_by":{"column":"id"}`)).text,
-    `[{"u":${top}},{"u":${top}},{"u":${above}},{"u":3}]`,
-  );
-  const where = (cmp: string, value: string) =>
-    select(`"columns":["id"],"where":{"column":"u","cmp":"${cmp}","value":${value}},
-      "order_by":{"column":"id"}`);
-  t.same((await where("=", top)).body.data, [{ id: 1 }, { id: 2 }]);
-  t.same((await where(">", middle)).body.data, [{ id: 1 }, { id: 2 }, { id: 3 }]);
-  const paged = `"columns":["id"],"order_by":[{"column":"u"},{"column":"id"}],"limit":9`;
-  t.same((await select(`${paged},"after":[${above},3]`)).body.data, [{ id: 1 }, { id: 2 }]);
   const aggregate = (fn: string) => select(`"aggregate":[{"fn":"${fn}","column":"u","as":"a"}]`);
   t.match((await aggregate("max")).text, `"a":${top}`);
   t.match(await aggregate("sum"), refusal(400, "number_out_of_range"));

@@ -8,13 +8,10 @@ import {
   dropTable,
   equal,
   insert,
-  query,
   refusal,
   remove,
   rowsAs,
   selectAll,
-  startOver,
-  temporaryDirectory,
   update,
 } from "./kit.ts";
 import { freshMysql } from "./mysql/kit.ts";
@@ -39,37 +36,6 @@ overEach("numbers that no column can hold are refused", async (t, { ask }) => {
   }
   t.match(await put(`"id":1e3,"score":-0`), { status: 200 });
   t.match((await ask(selectAll("numbers"))).text, `"data":[{"id":1000,"score":0}]`);
-});
-
-t.test("every type returns its values, also after a restart", async (t) => {
-  const directory = temporaryDirectory(t);
-  const first = await startOver(t, directory);
-  const types = {
-    id: "INT",
-    price: "decimal(10,2)",
-    label: "string",
-    code: "VARCHAR(8)",
-    active: "boolean",
-    profile: "jsonb",
-    picture: "blob",
-    at: "timestamp",
-  };
-  const row = {
-    id: 1,
-    price: 19.99,
-    label: "007",
-    code: "a\u0000b\u{1f600}",
-    active: true,
-    profile: { b: [1, null, { c: "d" }], a: 1.5 },
-    picture: "aGVsbG8=",
-    at: "2026-01-02T03:04:05Z",
-  };
-  await query(first.address, createTable("everything", types));
-  t.match(await query(first.address, insert("everything", [row])), { status: 200 });
-  t.same((await query(first.address, selectAll("everything"))).body.data, [row]);
-  await first.close();
-  const second = await startOver(t, directory);
-  t.same((await query(second.address, selectAll("everything"))).body.data, [row]);
 });
 
 overEach("a value of another type is refused, and not quoted", async (t, { ask }) => {
