@@ -103,9 +103,9 @@ interface PlannedReplacement {
 }
 
 async function writeAccess(
-  { state, writer, author }: Pick<StoreAccess, "state" | "writer" | "author">,
+  { state, writer }: Pick<StoreAccess, "state" | "writer">,
   plan: (current: Snapshot) => PlannedReplacement,
-  { force = false, beforeWrite, author: changedBy = author }: ChangeOptions = {},
+  { force = false, beforeWrite, author }: ChangeOptions = {},
 ): Promise<WrittenChange> {
   let written: WrittenChange = { snapshot: state.snapshot, changes: [] };
   await writer.append(async (turn) => {
@@ -119,7 +119,7 @@ async function writeAccess(
     const change = { kind: "access", replacement } as const;
     await turn.append({ change, before: replacedBy(before, replacement) });
     written = { snapshot: next, changes };
-  }, changedBy);
+  }, author);
   return written;
 }
 
@@ -129,7 +129,7 @@ async function writeAccess(
  * @throws what `previewAccess` throws; Refusal from `plan`, `store_unreachable`, `store_uncertain`
  */
 export async function replaceAccess(
-  store: Pick<StoreAccess, "state" | "writer" | "author">,
+  store: Pick<StoreAccess, "state" | "writer">,
   plan: ReplacementPlan,
   options?: ChangeOptions,
 ): Promise<Snapshot> {
@@ -142,7 +142,6 @@ export interface StoreAccess {
   readonly writer: StoreWriter;
   /** Undefined for a command, which uses the state that it has just read. */
   readonly replica: Replica | undefined;
-  readonly author: Author;
 }
 
 /** Opens the users, grants and boundaries in the store. Changes are in force at every replica. */
@@ -164,7 +163,6 @@ export function openAccessStore(store: StoreAccess): AccessRules {
       await replica?.poll();
     },
     async change(plan, options) {
-      await replica?.requireReachable();
       const planned = (current: Snapshot) => {
         const changes = plan(current);
         return { replacement: planReplacement(current, changes), changes };

@@ -9,6 +9,7 @@ import type { AuthorizationState, StateStore } from "../oauth/server/state-store
 import type { StoreAccess } from "./access-store.ts";
 import type { Database, Query, Row } from "./database.ts";
 import { addKeys } from "./key-table.ts";
+import { queryIfReachable } from "./replica.ts";
 import type { SealedTable, Secrets } from "./secrets.ts";
 
 function sealedPlace({ model, id }: Row): string {
@@ -28,8 +29,6 @@ function decryptRecord(row: Row, secrets: Secrets): string {
 
 const namesShape = z.object({ accountId: z.string().optional(), iat: z.int().optional() });
 
-/** For a statement whose connection was cut silently. */
-const TIMEOUT_MS = 3000;
 const SWEEP_MS = 10 * 60 * 1000;
 const SWEEP_BATCH = 1000;
 
@@ -68,15 +67,11 @@ export async function sweep(query: Query): Promise<void> {
  * a token checks it. The call resolves when that is in force at every replica.
  */
 export function stateInStore(
-  { state, writer, replica, author }: StoreAccess,
+  { state, writer, replica }: StoreAccess,
   database: Database,
   secrets: Secrets,
 ): StateStore {
-  async function query(sql: string, values: readonly unknown[] = []): Promise<Row[]> {
-    await replica?.requireReachable();
-    return database.query(sql, values, TIMEOUT_MS);
-  }
-
+  const query = queryIfReachable(database, replica);
   const records = recordsIn({
     name: "gatehouse.oauth",
     now: "clock_timestamp()",
@@ -105,7 +100,6 @@ export function stateInStore(
     until: number,
     removeFirst?: (query: Query) => Promise<boolean>,
   ): Promise<void> {
-    await replica?.requireReachable();
     await writer.append(async (turn) => {
       // Otherwise another process has ended the grant; wait until its write is in force.
       if (removeFirst !== undefined && !(await removeFirst(turn.query))) return;
@@ -113,7 +107,7 @@ export function stateInStore(
         change: { kind: "revocation", revocation: { jti, until } },
         ends: until,
       });
-    }, author);
+    });
   }
 
   /** Twice the lifetime covers access tokens issued just now, by any clock. */

@@ -54,7 +54,7 @@ export function keysInStore(
   secrets: Secrets,
   ring: string,
 ): KeyStore {
-  const { state, writer, replica, author } = store;
+  const { state, writer } = store;
   /** True if the keys changed after they were last read, while nothing watched them. */
   let hasMissedChange = false;
   let listener: (() => Promise<void>) | undefined;
@@ -80,12 +80,11 @@ export function keysInStore(
       return (await query(sql, [ring])).length > 0;
     },
     async change(plan) {
-      await replica?.requireReachable();
       await writer.append(async (turn) => {
         const changes = await plan(await readKeys(turn.query, ring, secrets));
         for (const change of changes) await apply(turn.query, ring, change, secrets);
         if (changes.length > 0) await turn.append({ change: { kind: "keys", ring } });
-      }, author);
+      });
     },
     // A change resolves only when it is in force at every replica.
     propagated: async () => {},

@@ -18,17 +18,16 @@ import {
 } from "../../core/identity/revocations.ts";
 import type { LiveTokenInventory } from "../../core/identity/token.ts";
 import type { TokenInventoryStore } from "../../core/identity/token-file.ts";
-import type { Author } from "../../core/observe/audit-line.ts";
 import { type SessionRegister, separateRegisters, sessionLimits } from "../mcp/proxy/sessions.ts";
 import type { AuthorizationState } from "../oauth/server/state-store.ts";
 import { SEAL_KEY } from "../oauth/server/state-store.ts";
 import { openAccessStore, type StoreAccess } from "./access-store.ts";
 import { stateInStore } from "./authorization-state.ts";
-import { type Database, openDatabase, type Query, type Row } from "./database.ts";
+import { type Database, openDatabase, type Query } from "./database.ts";
 import { keysInStore } from "./key-table.ts";
 import { FORM, readHead } from "./log.ts";
 import { MIGRATIONS, readMigrations } from "./migrations.ts";
-import { CLOCK_TOLERANCE_MS, Replica } from "./replica.ts";
+import { CLOCK_TOLERANCE_MS, queryIfReachable, Replica } from "./replica.ts";
 import { readSecrets, type Secrets, StoreKeyError } from "./secrets.ts";
 import { SharedState } from "./state.ts";
 import { openWriter } from "./writer.ts";
@@ -45,16 +44,15 @@ async function latestClock(query: Query): Promise<number> {
 }
 
 function revocationWriter(store: StoreAccess): Omit<RevocationStore, "read"> {
-  const { state, writer, replica, author } = store;
+  const { state, writer } = store;
   async function add(revocationOf: (query: Query) => Promise<Revocation>): Promise<void> {
-    await replica?.requireReachable();
     await writer.append(async (turn) => {
       const revocation = await revocationOf(turn.query);
       await turn.append({
         change: { kind: "revocation", revocation },
         ends: revocationEnd(revocation),
       });
-    }, author);
+    });
   }
   return {
     revokeToken: ({ tokenId, expiresAt }) => add(async () => ({ jti: tokenId, until: expiresAt })),
@@ -89,16 +87,13 @@ function openRevocationStore(store: StoreAccess): LiveRevocations {
   };
 }
 
-function tokenStore({ state, writer, replica, author }: StoreAccess): TokenInventoryStore {
+function tokenStore({ state, writer }: StoreAccess): TokenInventoryStore {
   return {
     read: async () => state.tokens,
-    async add(token) {
-      await replica?.requireReachable();
-      await writer.append(
-        (turn) => turn.append({ change: { kind: "token", token }, ends: token.expiresAt }),
-        author,
-      );
-    },
+    add: (token) =>
+      writer.append((turn) =>
+        turn.append({ change: { kind: "token", token }, ends: token.expiresAt }),
+      ),
   };
 }
 
@@ -112,7 +107,6 @@ function openInventory({ state: { tokens }, replica }: StoreAccess): LiveTokenIn
   };
 }
 
-const TIMEOUT_MS = 3000;
 /** The owner of a session never changes, but the session may end at another replica. */
 const OWNER_CACHE = { max: 10_000, ttl: 30_000 };
 
@@ -134,12 +128,7 @@ const roomSql = `delete from gatehouse.mcp_sessions where key in (
 /** The owners of sessions, or of tasks, of the MCP server behind the proxy. */
 function openRegister(kind: string, replica: Replica, database: Database): SessionRegister {
   const owners = new LRUCache<string, string>(OWNER_CACHE);
-
-  async function query(sql: string, values: readonly unknown[]): Promise<Row[]> {
-    await replica.requireReachable();
-    return database.query(sql, values, TIMEOUT_MS);
-  }
-
+  const query = queryIfReachable(database, replica);
   return {
     async open(id, username) {
       const key = hashId(id);
@@ -268,9 +257,9 @@ export async function openReplica(
   const replica = await Replica.open(store.database, { maxStaleness, ...observers });
   opened.defer(() => replica.close());
   const { state } = replica;
-  const author: Author = { kind: "store", name: replica.name };
-  const writer = openWriter(store.database, state, { replica: replica.id });
-  const shared: StoreAccess = { state, writer, replica, author };
+  const author = { kind: "store", name: replica.name } as const;
+  const writer = openWriter(store.database, state, { author, replica });
+  const shared: StoreAccess = { state, writer, replica };
   const authorization = sharedAuthorization(shared, store);
   opened.defer(() => authorization.store.close());
   return {
@@ -293,9 +282,9 @@ export type StoreOperator = Awaited<ReturnType<typeof operateStore>>;
 /** @param onWait called once a change has waited a second for other replicas */
 export async function operateStore(store: Store, onWait?: (sentence: string) => void) {
   const state = await SharedState.load(store.database);
-  const author: Author = { kind: "cli", name: systemUser() };
-  const writer = openWriter(store.database, state, { onWait });
-  const shared: StoreAccess = { state, writer, replica: undefined, author };
+  const author = { kind: "cli", name: systemUser() } as const;
+  const writer = openWriter(store.database, state, { author, onWait });
+  const shared: StoreAccess = { state, writer, replica: undefined };
   return {
     ...shared,
     access: openAccessStore(shared),

@@ -4,7 +4,7 @@ import * as z from "zod";
 import { errorMessage } from "../../core/base/client-error.ts";
 import { Refusal } from "../../core/base/refusal.ts";
 import type { StoreMetrics } from "../../core/observe/metrics.ts";
-import { type Database, storeUnreachable } from "./database.ts";
+import { type Database, type Query, storeUnreachable } from "./database.ts";
 import { FORM, parseEntry } from "./log.ts";
 import { requireReadable, SharedState } from "./state.ts";
 
@@ -233,4 +233,15 @@ export class Replica implements StoreMetrics {
     if (isLeaseUnbroken && this.appliedVersion >= head.version) this.#sent = sent;
     else this.#isPollWanted = true;
   }
+}
+
+/** For a statement whose connection was cut silently. */
+const TIMEOUT_MS = 3000;
+
+/** Runs statements that need the store itself. Commands have no replica. */
+export function queryIfReachable({ query }: Database, replica: Replica | undefined): Query {
+  return async (sql, values) => {
+    await replica?.requireReachable();
+    return query(sql, values, TIMEOUT_MS);
+  };
 }

@@ -17,6 +17,7 @@ import {
   writtenChange,
   writtenReplacement,
 } from "./log.ts";
+import type { Replica } from "./replica.ts";
 import { requireReadable, type SharedState } from "./state.ts";
 
 interface Draft {
@@ -42,8 +43,12 @@ const MAX_PAUSE_MS = 250;
 const REPORT_AFTER_MS = 1000;
 
 interface WriterOptions {
-  /** Its lease is skipped, because its own changes are in force here at once. */
-  readonly replica?: string;
+  /** Who makes a change, unless `append` names another author. */
+  readonly author: Author;
+  /**
+   * Undefined for a command. Its lease is skipped, because its own changes are in force here at once.
+   */
+  readonly replica?: Replica;
   /** Called once a change has waited a second for other replicas. */
   readonly onWait?: ((sentence: string) => void) | undefined;
 }
@@ -109,7 +114,8 @@ export function openWriter(database: Database, state: SharedState, options: Writ
       string_agg(name, ', ' order by name) as names, max(expires) as until
       from gatehouse.leases
       where expires > clock_timestamp() and applied < $1 and replica is distinct from $2`;
-    let { replica = null, onWait } = options;
+    let { onWait } = options;
+    const replica = options.replica?.id ?? null;
     let longest = committed.longestLease;
     let pause = FIRST_PAUSE_MS;
     for (;;) {
@@ -139,7 +145,8 @@ export function openWriter(database: Database, state: SharedState, options: Writ
      *
      * @throws Refusal from `judge`, `store_unreachable` if nothing was changed, or `store_uncertain`
      */
-    async append(judge: Judge, author: Author): Promise<void> {
+    async append(judge: Judge, author: Author = options.author): Promise<void> {
+      await options.replica?.requireReachable();
       const outer = turns.getStore();
       if (outer !== undefined) return judge(outer);
       await waitUntilInForce(await writes.run(() => write(judge, author)));
