@@ -15,7 +15,7 @@ import {
   rowOperations,
 } from "../remote/change.ts";
 import type { Dialect, Mode } from "../remote/dialect.ts";
-import { isNoTable, refused } from "../remote/failures.ts";
+import { isNoTable, require64Bits, requireFinite } from "../remote/failures.ts";
 import { openRemoteStore, type RemoteOptions } from "../remote/store.ts";
 import type { RowOutput } from "../spool.ts";
 import { elsewhere, violations } from "../sql/answers.ts";
@@ -35,14 +35,7 @@ import {
   type TableDescription,
   type Target,
 } from "../sql/target.ts";
-import {
-  allowedForm,
-  cellRefused,
-  comparedValue,
-  has64Bits,
-  numberText,
-  storedValue,
-} from "../sql/values.ts";
+import { allowedForm, cellRefused, comparedValue, numberText, storedValue } from "../sql/values.ts";
 import type { Store } from "../store.ts";
 import { parseAddress } from "./address.ts";
 import { computingIn } from "./compute.ts";
@@ -329,19 +322,15 @@ const anyDouble = kindOfNew({ name: "double" });
 const double: MysqlKind = {
   ...anyDouble,
   encode(raw) {
-    if (Number.isFinite(Number(raw))) return anyDouble.encode(raw);
-    throw new EngineRefusal(...refused.outOfRange);
+    requireFinite(Number(raw));
+    return anyDouble.encode(raw);
   },
 };
 
 /** MySQL adds integers as decimals, so the sum is checked for 64 bits here. */
 const total: MysqlKind = {
   ...kindOfNew({ name: "decimal(65)" }),
-  encode(raw) {
-    const text = String(raw);
-    if (has64Bits(BigInt(text))) return text;
-    throw new EngineRefusal(...refused.outOfRange);
-  },
+  encode: (raw) => String(require64Bits(BigInt(String(raw)))),
 };
 
 const aggregates: Omit<AggregateDialect<MysqlKind>, "extreme" | "text"> = {

@@ -28,6 +28,7 @@ import {
   decodeBase64,
   findMeasure,
   isDay,
+  isLost,
   isRoundedInteger,
   numberText,
   toInteger,
@@ -367,9 +368,8 @@ function toDouble(value: PresentValue): number | undefined {
 
 function finite(text: string): number {
   const double = Number(text);
-  const isLost = double === 0 && /[1-9]/.test(text.replace(/e.*$/i, ""));
-  if (Number.isFinite(double) && !isLost) return double === 0 ? 0 : double;
-  throw new EngineRefusal(...refused.outOfRange);
+  if (isLost(text, double)) throw new EngineRefusal(...refused.outOfRange);
+  return double === 0 ? 0 : double;
 }
 
 const bits: Codec = {

@@ -19,7 +19,7 @@ import {
   rowOperations,
 } from "../remote/change.ts";
 import type { Dialect } from "../remote/dialect.ts";
-import { databaseNotFound, isNoTable, refused, safeWords } from "../remote/failures.ts";
+import { databaseNotFound, isNoTable, require64Bits, safeWords } from "../remote/failures.ts";
 import { KnownTables, OutdatedTable } from "../remote/known-tables.ts";
 import { openRemoteStore, type RemoteOptions } from "../remote/store.ts";
 import type { RowOutput } from "../spool.ts";
@@ -39,7 +39,7 @@ import {
   type TableDescription,
   type Target,
 } from "../sql/target.ts";
-import { cellRefused, has64Bits, storedValue } from "../sql/values.ts";
+import { cellRefused, storedValue } from "../sql/values.ts";
 import type { Store } from "../store.ts";
 import { parseAddress } from "./address.ts";
 import { computing } from "./compute.ts";
@@ -397,10 +397,7 @@ function requireShortName(name: string): void {
 /** PostgreSQL adds `bigint` without bounds as `numeric`, so the sum is checked for 64 bits here. */
 const total: PostgresKind = {
   ...computing.kinds.decimal,
-  encode(text) {
-    if (has64Bits(BigInt(text))) return text;
-    throw new EngineRefusal(...refused.outOfRange);
-  },
+  encode: (text) => String(require64Bits(BigInt(text))),
 };
 
 const aggregates: AggregateDialect<PostgresKind> = {

@@ -1,5 +1,6 @@
 import { EngineRefusal, type Incident, RowTooLong, UnknownOutcome } from "../refusal.ts";
 import { isStorageError } from "../spool.ts";
+import { has64Bits } from "../sql/values.ts";
 import { ConnectionLost, type Failures, type Origin } from "./dialect.ts";
 
 export interface ErrorReader<ServerError> {
@@ -137,6 +138,18 @@ export const refused = {
   databaseExists: ["database_exists", "A database with this name already exists"],
   tableExists: ["table_exists", "A table, index or sequence with this name already exists"],
 } as const satisfies Record<string, Refused>;
+
+/** @throws EngineRefusal for the infinity to which large doubles add up */
+export function requireFinite(value: number): number {
+  if (Number.isFinite(value)) return value;
+  throw new EngineRefusal(...refused.outOfRange);
+}
+
+/** @throws EngineRefusal */
+export function require64Bits(value: bigint): bigint {
+  if (has64Bits(value)) return value;
+  throw new EngineRefusal(...refused.outOfRange);
+}
 
 export function databaseNotFound(name: string): EngineRefusal {
   return new EngineRefusal("database_not_found", `There is no database ${name}`);

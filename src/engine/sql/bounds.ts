@@ -1,6 +1,6 @@
 import { isInteger } from "../../core/json/exact.ts";
 import type { Bounds, PresentValue } from "./scope.ts";
-import { numberText, WHOLE_NUMBER } from "./values.ts";
+import { isLost, numberText, WHOLE_NUMBER } from "./values.ts";
 
 export function integerBounds(bits: number, isUnsigned = false): Bounds {
   const size = 1n << BigInt(isUnsigned ? bits : bits - 1);
@@ -37,7 +37,7 @@ export function doubleBounds(bits: 32 | 64): Bounds {
       const text = numberText(value);
       if (text === undefined) return false;
       const stored = bits === 32 ? Math.fround(Number(text)) : Number(text);
-      return !Number.isFinite(stored) || (stored === 0 && /[1-9]/.test(text.replace(/e.*$/i, "")));
+      return isLost(text, stored);
     },
   };
 }

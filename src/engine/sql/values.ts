@@ -267,8 +267,13 @@ export function isRoundedInteger(value: PresentValue): boolean {
 function wholeNumber(source: string): bigint | undefined {
   const value = Number(source);
   const digits = source.replace(/e.*$/i, "").replace(/\D/g, "");
-  const isTiny = value === 0 && /[1-9]/.test(digits);
-  return Number.isSafeInteger(value) && digits.length <= 15 && !isTiny ? BigInt(value) : undefined;
+  const isExact = Number.isSafeInteger(value) && digits.length <= 15;
+  return isExact && !isLost(source, value) ? BigInt(value) : undefined;
+}
+
+/** True if a number became infinity, or a zero that it is not, when it was stored as a float. */
+export function isLost(number: string, stored: number): boolean {
+  return !Number.isFinite(stored) || (stored === 0 && /[1-9]/.test(number.replace(/e.*$/i, "")));
 }
 
 /** The longest integers that a double can hold have 309 digits. */

@@ -2,11 +2,11 @@ import type { DatabaseSync, SQLInputValue, SQLOutputValue } from "node:sqlite";
 import { sql } from "kysely";
 import { withCase } from "../letters.ts";
 import { EngineRefusal } from "../refusal.ts";
-import { refused } from "../remote/failures.ts";
+import { refused, require64Bits, requireFinite } from "../remote/failures.ts";
 import { type Arithmetic, type ComputeDialect, jsonPath, mostTextBytes } from "../sql/compute.ts";
 import type { NumberFamily } from "../sql/conditions.ts";
 import type { Fragment } from "../sql/fragment.ts";
-import { has64Bits, isDay } from "../sql/values.ts";
+import { isDay } from "../sql/values.ts";
 import { call, findKind, plainKinds, type SqliteKind } from "./kinds.ts";
 
 const text = (value: Fragment) => sql`(cast(${value} as text) collate binary)`;
@@ -55,7 +55,7 @@ interface Decimal {
 }
 
 function toDecimal(value: Operand): Decimal {
-  if (typeof value === "number") finite(value);
+  if (typeof value === "number") requireFinite(value);
   const [, digits = "0", fraction = "", exponent = "0"] =
     /^(-?\d+)\.?(\d*)(?:e([+-]?\d+))?$/.exec(String(value)) ?? [];
   const places = fraction.length - Number(exponent);
@@ -97,11 +97,11 @@ const calculations: Record<Exclude<Arithmetic, "div">, Calculation> = {
 
 function calculate(fn: Arithmetic, family: NumberFamily, one: Operand, other: Operand) {
   if (family === "decimal") return calculateExactly(fn, toDecimal(one), toDecimal(other));
-  if (fn === "div") return Number(other) === 0 ? null : finite(Number(one) / Number(other));
+  if (fn === "div") return Number(other) === 0 ? null : requireFinite(Number(one) / Number(other));
   const { integer, double } = calculations[fn];
   return family === "integer"
-    ? whole(integer(BigInt(one), BigInt(other)))
-    : finite(double(Number(one), Number(other)));
+    ? require64Bits(integer(BigInt(one), BigInt(other)))
+    : requireFinite(double(Number(one), Number(other)));
 }
 
 /** The double nearest to the decimal result: 0.1 and 0.2 make 0.3. */
@@ -121,17 +121,7 @@ function calculateExactly(fn: Arithmetic, one: Decimal, other: Decimal): number 
 }
 
 function toNumber({ digits, places }: Decimal): number {
-  return finite(Number(`${digits}e-${places}`));
-}
-
-function finite(value: number): number {
-  if (Number.isFinite(value)) return value;
-  throw new EngineRefusal(...refused.outOfRange);
-}
-
-function whole(value: bigint): bigint {
-  if (has64Bits(value)) return value;
-  throw new EngineRefusal(...refused.outOfRange);
+  return requireFinite(Number(`${digits}e-${places}`));
 }
 
 /** SQLite's own `+` turns an overflow into a double. */
@@ -236,7 +226,7 @@ export function defineFunctions(connection: DatabaseSync): void {
     isNumber(value) ? toNumber(rounded(toDecimal(value), Number(digits))) : null,
   );
   define("abs", (value = null) => {
-    if (typeof value === "bigint") return whole(abs(value));
+    if (typeof value === "bigint") return require64Bits(abs(value));
     return typeof value === "number" ? Math.abs(value) : null;
   });
   define("same", (value = null) => value);

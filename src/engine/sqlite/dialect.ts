@@ -5,7 +5,7 @@ import type { ColumnDefinition, CreateTable, DropTable, Select } from "../../cor
 import { EngineRefusal } from "../refusal.ts";
 import { type RowChange, readWithKeys, rowOperations } from "../remote/change.ts";
 import type { Operations } from "../remote/dialect.ts";
-import { isNoTable, refused } from "../remote/failures.ts";
+import { isNoTable, refused, requireFinite } from "../remote/failures.ts";
 import type { RowOutput } from "../spool.ts";
 import { brokenKey, elsewhere, violations } from "../sql/answers.ts";
 import { ByShape, flattening } from "../sql/fragment.ts";
@@ -117,8 +117,7 @@ function requireUnreferenced({ session, schema }: SqliteContext, name: string): 
 const double: SqliteKind = {
   ...plainKinds.double,
   encode(value) {
-    if (typeof value !== "number" || Number.isFinite(value)) return encodeStored(value);
-    throw new EngineRefusal(...refused.outOfRange);
+    return encodeStored(typeof value === "number" ? requireFinite(value) : value);
   },
 };
 
