@@ -1,5 +1,7 @@
-import { writeFileSync } from "node:fs";
+import { appendFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
+import { text } from "node:stream/consumers";
+import { setTimeout as delay } from "node:timers/promises";
 import t, { type Test } from "tap";
 import { blankUser, emptySnapshot } from "../../src/core/access/snapshot.ts";
 import { epochSeconds } from "../../src/core/base/clock.ts";
@@ -10,17 +12,20 @@ import { openSessions } from "../../src/features/console/sessions.ts";
 import { groupGrant } from "../access/kit.ts";
 import { careful, idIn, openCareful, removeOne } from "../approvals/kit.ts";
 import { textOf as accessFileOf, passwordOf, putInForce } from "../journeys/staff.ts";
+import { open } from "../kit/client.ts";
 import { eventually } from "../kit/eventually.ts";
 import { temporaryHome } from "../kit/gateway.ts";
 import { PlainBrowser } from "../oauth/browser.ts";
 import { allowAll, signInAt } from "../oauth/flow.ts";
 import { IdentityProvider, type ProviderUser } from "../oauth/identity-provider.ts";
 import {
+  auditFile,
   ConsoleClient,
   consoleConfig,
   lookAt,
   openPage,
   signedIn,
+  staffedConsole,
   startConsole,
   textOf,
   unescaped,
@@ -119,6 +124,31 @@ t.test("a group that the provider takes away counts no longer", async (t) => {
   provider.users.set("bob", users.bob);
   await eventually("the page is back", async () => (await statusOf(client, "/access")) === 200);
   t.pass("groups follow the provider");
+});
+
+t.test("an export is cut once the provider takes the group away that allowed it", async (t) => {
+  const idp = await IdentityProvider.start(t, users.bob);
+  const leads = groupGrant("staff:leads", "main", "DbAdmin");
+  const own = await staffedConsole(t, ["root * Owner"], `${auditFile}${issuer(idp)}`, leads);
+  await idp.open({ redirectUris: [`${own.url}/callback/staff`] });
+  const client = new ConsoleClient(own.url);
+  await client.get(await callbackOf(client, start, new PlainBrowser(idp.url)));
+  // More than the buffers of a connection hold, since it is not read yet.
+  const operations = [{ operation: "Select", database: "main", tables: ["t"] }];
+  const time = new Date().toISOString();
+  const line = { level: "info", time, msg: "request", operations, client: "x".repeat(1000) };
+  appendFileSync(
+    path.join(own.gateway.home, "audit.log"),
+    `${JSON.stringify(line)}\n`.repeat(20_000),
+  );
+  const exported = await open(`${own.url}/audit.csv?since=`, {
+    headers: { cookie: client.cookie },
+  });
+  t.equal(exported.statusCode, 200);
+  idp.users.set("bob", { ...users.bob, groups: [] });
+  await eventually("the group is gone", async () => (await statusOf(client, "/access")) === 403);
+  await delay(1000);
+  await t.rejects(text(exported), { code: "ECONNRESET" }, "within a second");
 });
 
 t.test(
@@ -318,7 +348,8 @@ t.test("a disabled user is refused, and a broken provider is a 503", async (t) =
 async function openSigned(current: () => Promise<never>) {
   const forgotten: string[] = [];
   const revocations = new RevocationIndex();
-  const signIns = { current, forget: async (one: string) => void forgotten.push(one) };
+  const forget = async (one: string) => void forgotten.push(one);
+  const signIns = { current, forget, requireUnchanged() {} };
   const context = { snapshot: () => emptySnapshot, revocations, signIns };
   const sessions = openSessions(context);
   const until = epochSeconds() + 60;

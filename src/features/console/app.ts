@@ -35,7 +35,7 @@ import {
   showZone,
 } from "./own-sessions.ts";
 import { showSearch } from "./search.ts";
-import { openSessions, type Session } from "./sessions.ts";
+import { type CurrentSession, openSessions } from "./sessions.ts";
 import {
   finishSignIn,
   postSignIn,
@@ -119,7 +119,7 @@ const FORM_BYTES = 256 * 1024;
 
 interface OpenPage {
   readonly response: ServerResponse;
-  session?: Session;
+  session?: CurrentSession;
 }
 
 type OpenPages = Map<ConsoleEnv["Bindings"]["incoming"], OpenPage>;
@@ -152,10 +152,10 @@ function createApp(console: Console, open: OpenPages): Hono<ConsoleEnv> {
     const session = secret && (await c.var.sessions.use(secret, isRefresh));
     if (session) {
       c.set("session", session);
-      const answer = open.get(c.env.incoming);
-      if (answer !== undefined) answer.session = session;
       // Signing in and out must work while the provider does not answer.
       if (!isDoor.test(c.req.path)) c.set("session", await c.var.sessions.addSignIn(session));
+      const answer = open.get(c.env.incoming);
+      if (answer !== undefined && c.var.session) answer.session = c.var.session;
     }
     await next();
   });

@@ -75,7 +75,7 @@ function sessionsInMemory(now: () => number): SessionStore {
 export type Sessions = ReturnType<typeof openSessions>;
 
 interface SessionContext extends AccountContext {
-  readonly signIns?: Pick<SignIns, "current" | "forget"> | undefined;
+  readonly signIns?: Pick<SignIns, "current" | "forget" | "requireUnchanged"> | undefined;
 }
 
 /**
@@ -103,10 +103,11 @@ export function openSessions(
     }
   }
 
-  /** False once the user may no longer be signed in. */
-  function isGood(session: Session): boolean {
+  /** False once the user may no longer be signed in, or has other groups than the session says. */
+  function isGood(session: CurrentSession): boolean {
     try {
       identify(snapshot(), revocations, session);
+      if (session.signIn !== undefined) signIns?.requireUnchanged(session.signIn);
       return true;
     } catch {
       return false;
