@@ -288,14 +288,6 @@ t.test("repeated rows with one damaged byte are judged like any others", async (
   }
 });
 
-t.test("a truncated body of repeated rows is refused", async (t) => {
-  const body = rows(3);
-  for (let length = body.indexOf(row); length < body.length; length++) {
-    const { fault, isAccepted } = judgeBody(body.subarray(0, length), 5);
-    if (isAccepted || fault !== undefined) t.fail(`${fault} at ${length}`);
-  }
-});
-
 t.test("an error after repeated rows has its row number", async (t) => {
   const found = (last: string) => {
     const body = rows(7)

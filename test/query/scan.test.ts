@@ -1,15 +1,11 @@
-import { deepStrictEqual } from "node:assert";
+import { mock } from "node:test";
 import { serialize } from "node:v8";
-import fc from "fast-check";
 import t from "tap";
 import { runAtOnce } from "../../src/core/base/cooperative-scheduling.ts";
 import { ExactNumber } from "../../src/core/json/exact.ts";
-import { splice } from "../../src/core/query/additions.ts";
 import { createGrammar, type Grammar } from "../../src/core/query/grammar.ts";
 import { parseQuery, parseQueryInSlices, parseQueryInSteps } from "../../src/core/query/parse.ts";
-import type { Access } from "../../src/core/query/query.ts";
 import { QueryRefused } from "../../src/core/query/refusal.ts";
-import { choicesOf, query, seeds, write } from "./arbitrary.ts";
 import {
   gist,
   insertOf,
@@ -54,39 +50,6 @@ function judge(
     }
   });
 }
-
-t.test("each operation has its permission, database and tables", async (t) => {
-  const expected = [
-    [select(), "SELECT", ["users"]],
-    [{ Insert: { ...target, values: [{ id: 1 }] } }, "INSERT", ["users"]],
-    [{ Update: { ...target, set: { id: 1 }, where: null } }, "UPDATE", ["users"]],
-    [{ Delete: { ...target, where: null } }, "DELETE", ["users"]],
-    [create(id), "CREATE", ["users"]],
-    [drop("users"), "DROP", ["users"]],
-    [{ CreateDatabase: { database: "main" } }, "CREATE DATABASE", []],
-    [{ DropDatabase: { database: "main" } }, "DROP DATABASE", []],
-  ] as const;
-  for (const [body, permission, tables] of expected) {
-    const operation = Object.keys(body)[0];
-    const { batch, accesses } = scanBody(body);
-    t.equal(batch, false);
-    t.strictSame(accesses.map(gist), [{ operation, permission, database: "main", tables }]);
-  }
-});
-
-t.test("an access has the offsets of its inner object", async (t) => {
-  const inner = '{ "database":"main", "table":"users" }';
-  const body = Buffer.from(`{"Batch": [ {"DropTable" : ${inner} }, {"DropTable":${inner}}]}`);
-  const texts = scanBody(body).accesses.map(({ start, end }) => body.toString("utf8", start, end));
-  t.strictSame(texts, [inner, inner]);
-});
-
-t.test("names are unescaped", async (t) => {
-  const body = '{"Drop\\u0054able":{"data\\u0062ase":"m\\u0061in","table":"\\u0075sers"}}';
-  t.strictSame(scanBody(body).accesses.map(gist), [
-    { operation: "DropTable", permission: "DROP", database: "main", tables: ["users"] },
-  ]);
-});
 
 judge("an operation that is not in the grammar and not configured is refused", {
   no_operation: ["{}"],
@@ -158,13 +121,6 @@ judge("columns are *, columns, or columns of the operation's tables", {
   ].map((column) => select({ columns: ["id", column] })),
   invalid_value: [select({ columns: [] })],
   wrong_type: ["*", [1], null].map((columns) => select({ columns })),
-});
-
-t.test("a join adds its table, in any order of fields", async (t) => {
-  const { Select } = select({ columns: ["orders.total", "users.id"] });
-  for (const body of [{ Select: { ...Select, join } }, { Select: { join, ...Select } }]) {
-    t.strictSame(scanBody(body).accesses[0]?.tables, ["users", "orders"]);
-  }
 });
 
 judge("a join has its three fields and no others", {
@@ -494,16 +450,9 @@ t.test("two columns of one name are refused", async (t) => {
   t.equal(location.path, "CreateTable.columns[2].name");
 });
 
-t.test("a batch has one access for each element, in its order", async (t) => {
-  const { batch, accesses } = scanBody({ Batch: [drop("a"), select(), drop("b", "other")] });
-  t.equal(batch, true);
-  t.strictSame(accesses.map(gist), [
-    { operation: "DropTable", permission: "DROP", database: "main", tables: ["a"] },
-    { operation: "Select", permission: "SELECT", database: "main", tables: ["users"] },
-    { operation: "DropTable", permission: "DROP", database: "other", tables: ["b"] },
-  ]);
+t.test("every element of a batch is checked", async (t) => {
   const { location } = refusalOf({ Batch: [drop("a"), drop("b"), drop("not plain")] });
-  t.equal(location.path, "Batch[2].DropTable.table", "every element is checked");
+  t.equal(location.path, "Batch[2].DropTable.table");
 });
 
 const batch = (...Batch: unknown[]) => ({ Batch });
@@ -731,12 +680,13 @@ t.test("other work runs between the slices of a long scan", async (t) => {
   };
   setImmediate(turn);
   const body = Buffer.from(`{"Insert":{${stepTarget},"values":[${longRows}]}}`);
-  // Several, which share the time of a turn: a fast machine may read one of them within it.
-  const queries = await Promise.all(
-    Array.from({ length: 8 }, () => parseQueryInSlices(body, plain)),
-  );
+  // Each step takes a millisecond, however fast the machine is.
+  let now = 0;
+  const clock = mock.method(performance, "now", () => ++now);
+  const query = await parseQueryInSlices(body, plain);
+  clock.mock.restore();
   isDone = true;
-  for (const query of queries) t.equal(query?.accesses.length, 1);
+  t.equal(query?.accesses.length, 1);
   t.ok(turns > 1, `${turns} turns`);
   const broken = Buffer.from(`{"c":[${longRows}]}`);
   await t.rejects(parseQueryInSlices(broken, plain), { code: "unknown_operation" });
@@ -767,80 +717,6 @@ t.test("many long scans block the event loop little longer than one", async (t) 
   isDone = true;
   const usual = turns.sort((one, other) => one - other)[turns.length >> 1] ?? 0;
   t.ok(usual < 64, `${Math.round(usual)} ms at a time`);
-});
-
-const filters = [
-  '{"column":"tenant","cmp":"=","value":"acme \\u00e9"}',
-  '{"column":"id","cmp":"IN","value":[9007199254740993,1]}',
-];
-const takesWhere = new Set(["Select", "Update", "Delete"]);
-
-function accessesOf(body: Buffer): readonly Access[] {
-  return parseQuery(body, plain).accesses;
-}
-
-function filtered(body: Buffer, conditions: readonly string[]): Buffer {
-  const additions = accessesOf(body)
-    .filter(({ node }) => takesWhere.has(node.operation))
-    .map(({ node }) => ({ node, conditions }));
-  return splice(body, additions);
-}
-
-/** The expected body with these conditions added. */
-function expected(value: unknown, conditions: readonly object[]): unknown {
-  if (typeof value !== "object" || value === null) return value;
-  return Object.fromEntries(
-    Object.entries(value).map(([key, inner]) => {
-      if (key === "Batch") return [key, inner.map((one: unknown) => expected(one, conditions))];
-      if (key === "Preview") return [key, expected(inner, conditions)];
-      if (!takesWhere.has(key)) return [key, inner];
-      const terms = inner.where == null ? conditions : [...conditions, inner.where];
-      const [first, ...others] = terms;
-      return [key, { ...inner, where: others.length === 0 ? first : { and: terms } }];
-    }),
-  );
-}
-
-const previewOrQuery = fc.oneof(
-  { weight: 3, arbitrary: query },
-  {
-    weight: 1,
-    arbitrary: query
-      .filter((body) => ["Insert", "Update", "Delete"].includes(Object.keys(body)[0] ?? ""))
-      .map((body) => ({ Preview: body })),
-  },
-);
-
-t.test("only conditions are added, to every where in any spelling", async () => {
-  fc.assert(
-    fc.property(previewOrQuery, seeds, fc.integer({ min: 1, max: 2 }), (value, seed, count) => {
-      const body = Buffer.from(write(value, choicesOf(seed)));
-      const conditions = filters.slice(0, count);
-      const result = filtered(body, conditions);
-      parseQuery(result, plain);
-      const parsed: unknown = JSON.parse(result.toString());
-      const wanted = expected(
-        JSON.parse(body.toString()),
-        conditions.map((text) => JSON.parse(text)),
-      );
-      deepStrictEqual(parsed, wanted);
-    }),
-    { numRuns: 2000 },
-  );
-});
-
-t.test("the client's bytes stay unchanged", async (t) => {
-  const body =
-    '{ "Batch" : [{"Select":{"wh\\u0065re" : null ,"database":"m","from":"a","columns":["*"]}},\n{"Update":{"database":"m","table":"a","set":{"n":1.50e1},"where":{"column":"id","cmp":"=","value":12345678901234567890}}},{"Delete":{"database":"m","table":"a","where":null}}]}';
-  t.equal(
-    filtered(Buffer.from(body), ["F"]).toString(),
-    '{ "Batch" : [{"Select":{"wh\\u0065re" : F ,"database":"m","from":"a","columns":["*"]}},\n{"Update":{"database":"m","table":"a","set":{"n":1.50e1},"where":{"and":[F,{"column":"id","cmp":"=","value":12345678901234567890}]}}},{"Delete":{"database":"m","table":"a","where":F}}]}',
-  );
-  const bare = '{"Select":{ "database":"m","from":"a","columns":["*"]}}';
-  t.equal(
-    filtered(Buffer.from(bare), ["F", "G"]).toString(),
-    '{"Select":{"where":{"and":[F,G]}, "database":"m","from":"a","columns":["*"]}}',
-  );
 });
 
 t.test("a Preview has the node and the fields of the change in it", async (t) => {
