@@ -179,13 +179,9 @@ t.test("groups of an issuer with commas and quotes can be named everywhere", asy
     explained,
     done(`allowed: staff:bob SELECT on main: ReadOnly by the entry for main (group ${sales})`),
   );
-  const csv = `"${quoted.replaceAll('"', '""')}"`;
-  const two = ["--groups", csv, "--groups", `"${sales}"`];
-  for (const database of ["main", "archive"]) {
-    const command = `access check staff:bob Select ${database}`;
-    t.match(await run(command, ...two), { code: 0 }, "repeated options add up");
-  }
-  t.match(await run("access check staff:bob Select archive --groups", quoted), { code: 0 });
+  const both = ["--groups", `"${quoted.replaceAll('"', '""')}"`, "--groups", `"${sales}"`];
+  const archived = await run("access check staff:bob Select archive", ...both);
+  t.match(archived, { code: 0 }, "repeated options add up");
   const refused = await run("access check staff:bob Select main --groups", sales);
   t.match(refused, { code: 2, stderr: /"staff:Sales, EU"/ });
   const listed = JSON.parse((await run("group list --json")).stdout);

@@ -99,18 +99,24 @@ t.test("users change their own password in the console and stay signed in", asyn
   t.ok(await gateway.login("bob", "another password"));
 });
 
-t.test("an administrator unlocks a user in the console", async (t) => {
+t.test("an administrator unlocks a user in the console, also by enabling", async (t) => {
   const attempt = async (password: string) =>
     (await gateway.send("POST", "/login", { username: "dora", password })).status;
-  while ((await attempt("a wrong one")) === 401);
+  const lock = async () => {
+    while ((await attempt("a wrong one")) === 401);
+  };
+  await lock();
   t.equal(await attempt(passwordOf("dora")), 429);
   const client = await signedIn(t, url, "root");
   t.match((await client.get("/access/user?user=dora")).text, "action=unlock");
   const wrong = await client.submit("/access/act?user=dora&action=unlock", { password: "wrong" });
   t.equal(wrong.status, 401);
   t.equal(await attempt(passwordOf("dora")), 429);
-  t.equal((await client.submit("/access/act?user=dora&action=unlock")).status, 303);
-  t.equal(await attempt(passwordOf("dora")), 200);
+  for (const action of ["unlock", "enable"]) {
+    await lock();
+    t.equal((await client.submit(`/access/act?user=dora&action=${action}`)).status, 303);
+    t.equal(await attempt(passwordOf("dora")), 200, action);
+  }
 });
 
 t.test("each of these changes is an audit line", async (t) => {

@@ -34,10 +34,6 @@ t.test("an administrator makes, changes, lists and removes a group", async (t) =
   const given = await send("root", "PUT", "/analysts/access/main/t_*", { role: "ReadOnly" });
   const entry = { database: "main", role: "ReadOnly", tables: ["t_*"] };
   t.match(given.body, { access: [{ group: "analysts", username: undefined, ...entry }] });
-  const foreign = await send("root", "PUT", `/${encodeURIComponent("staff:a\u0308")}/access/main`, {
-    role: "ReadOnly",
-  });
-  t.match(foreign, { status: 400, body: { code: "invalid_group" } });
   await send("root", "PUT", `/${encodeURIComponent("staff:R/D Süd")}/access/main`, {
     role: "ReadOnly",
   });
@@ -55,38 +51,22 @@ t.test("an administrator makes, changes, lists and removes a group", async (t) =
   t.notMatch(textOf(gateway), /analysts|t_\*/);
 });
 
+// `test/access/groups.test.ts` has every kind of name.
 t.test("an entry may be for any name that a provider gives a group", async (t) => {
-  const names = [
-    "Sales, EU",
-    "R&D (core)",
-    "CN=Ops,OU=Groups,DC=example",
-    'say "hi" \\ back',
-    " 100% ; ?x=1#y/../z ",
-    "a]b[c\u2028d\u{1f600}\u202e",
-    "..",
-    "group:x",
-  ].map((name) => `staff:${name}`);
-  for (const name of names) {
+  for (const name of ['staff: R&D, "EU" (core) \\ 100%;?x=1#y/../z ', "staff:.."]) {
     const place = `/${encodeURIComponent(name)}/access/main`;
     const given = await send("root", "PUT", `${place}/t_*`, { role: "ReadOnly" });
     t.match(given, { status: 200, body: { access: [{ group: name, tables: ["t_*"] }] } }, place);
     t.match((await auditOf(gateway, given)).changes, [{ group: name }]);
     const limits = { role: "ReadOnly", require_approval: ["SELECT"], approvers: [`group:${name}`] };
     t.match(await send("root", "PUT", place, limits), { status: 200 });
-  }
-  const { body } = await send("root", "GET", "");
-  const listed = Array.isArray(body.groups) ? body.groups.map(({ name }) => name) : [];
-  t.strictSame(listed.filter((name) => names.includes(name)).toSorted(), names.toSorted());
-  for (const name of names) {
-    const place = `/${encodeURIComponent(name)}/access/main`;
     t.equal((await send("root", "DELETE", `${place}/t_*`)).status, 200);
     t.equal((await send("root", "DELETE", place)).status, 200);
   }
   t.equal(textOf(gateway).trimEnd(), original.trimEnd());
-  for (const name of ["staff:", "staff:a\tb", "staff:a\u0308", `staff:${"x".repeat(201)}`, "a,b"]) {
-    const refused = await send("root", "PUT", `/${encodeURIComponent(name)}/access/main`, {
-      role: "ReadOnly",
-    });
+  for (const name of ["staff:", "staff:a\u0308", "a,b"]) {
+    const place = `/${encodeURIComponent(name)}/access/main`;
+    const refused = await send("root", "PUT", place, { role: "ReadOnly" });
     t.match(refused, { status: 400, body: { code: "invalid_group" } });
   }
 });
@@ -178,49 +158,30 @@ t.test("a manager sees groups only by the entries on the manager's databases", a
   t.match(await send("ruth", "GET", ""), { status: 403 });
 });
 
-t.test("effective access counts groups and boundaries, for those who may see it", async (t) => {
-  const boundary = '\n[[boundaries]]\nvia = "mcp"\ndatabase = "main"\nrole = "ReadOnly"\n';
+// `test/access/effective.test.ts` has the rows.
+t.test("effective access counts groups, for those who may see it", async (t) => {
   const analysts = '\n[[groups]]\nname = "analysts"\nmembers = ["anna", "staff:zed"]\n\n';
-  const entries = groupGrant("analysts", "main", "ReadWrite", 'require_approval = ["DELETE"]');
-  const other = groupGrant("analysts", "side", "ReadOnly");
-  const own = grant("staff:kim", "main", "ReadOnly", 'tables = ["t"]');
-  await putInForce(
-    gateway,
-    original + analysts + entries + other + own + user("anna", "") + boundary,
-  );
+  const entries = ["main", "side"].map((database) => groupGrant("analysts", database, "ReadOnly"));
+  await putInForce(gateway, original + analysts + entries.join("") + user("anna", ""));
   const ask = async (caller: string, name: string, query = "?effective=true") => {
     const path = `/api/users/${encodeURIComponent(name)}/access${query}`;
     return gateway.send("GET", path, undefined, await tokenOf(gateway, caller));
   };
-  const entry = "main (group analysts)";
-  const written = ["SELECT", "INSERT", "UPDATE", "DELETE"];
-  const main = [
-    {
-      database: "main",
-      operations: written,
-      require_approval: ["DELETE"],
-      via: "query",
-      entry,
-    },
-    { database: "main", operations: ["SELECT"], via: "mcp", entry },
-  ];
-  const side = { database: "side", operations: ["SELECT"], entry: "side (group analysts)" };
+  const [main, side] = ["main", "side"].map((database) => {
+    return { database, operations: ["SELECT"], entry: `${database} (group analysts)` };
+  });
   for (const name of ["anna", "staff:zed"]) {
-    t.strictSame((await ask("root", name)).body.access, [...main, side], name);
-    t.strictSame((await ask("olga", name)).body.access, main, "only on the manager's database");
+    t.strictSame((await ask("root", name)).body.access, [main, side], name);
+    t.strictSame((await ask("olga", name)).body.access, [main], "only on the manager's database");
   }
-  const plain = [
-    { group: "analysts", database: "main", role: "ReadWrite", require_approval: ["DELETE"] },
-    { group: "analysts", database: "side", role: "ReadOnly" },
-  ];
+  const plain = ["main", "side"].map((database) => {
+    return { group: "analysts", database, role: "ReadOnly" };
+  });
   t.strictSame((await ask("root", "anna", "")).body.access, plain);
   const listed = await gateway.send("GET", "/api/users", undefined, await tokenOf(gateway, "olga"));
   t.match(listed.body.users, [{ username: "anna", access: [plain[0]] }]);
   const kim = (await ask("root", "staff:kim", "?effective=true&groups=staff:all")).body.access;
-  t.match(kim, [
-    { database: "main", table: "t", operations: ["SELECT"], entry: "main.t" },
-    { database: "main", operations: [], reason: "role_insufficient" },
-  ]);
+  t.match(kim, [{ database: "main", operations: [], reason: "role_insufficient" }]);
   t.match((await ask("ruth", "ruth")).body.access, [{ operations: ["SELECT"], entry: "main" }]);
   t.match(await ask("ruth", "anna"), { status: 403, body: { code: "role_insufficient" } });
   t.match(await ask("olga", "root"), { status: 404, body: { code: "user_not_found" } });
@@ -259,12 +220,7 @@ t.test("the last user who administers by a group is protected", async (t) => {
   const text = textOf(gateway);
   const cases: [method: string, path: string, body?: object][] = [
     ["DELETE", "/groups/leads"],
-    ["PUT", "/groups/leads", { members: ["staff:bob"] }],
-    ["PUT", "/groups/leads/access/*", { role: "DbAdmin" }],
-    ["DELETE", "/groups/leads/access/*"],
     ["PATCH", "/users/rita", { disabled: true }],
-    ["DELETE", "/users/rita"],
-    ["PUT", "/access/rita/*", { role: "ReadWrite" }],
   ];
   for (const [method, path, body] of cases) {
     const answer = await gateway.send(method, `/api${path}`, body, token);

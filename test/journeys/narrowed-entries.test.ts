@@ -132,6 +132,7 @@ t.test("setting only a role does not remove the limits of an entry", async (t) =
   refusedWith(t, await put("rita/MAIN/t", narrowed), 409, "database_case_conflict");
 });
 
+// `test/access/parse.test.ts` has every key.
 t.test("an entry that would be invalid in the file is refused with the reasons", async (t) => {
   const before = textOf(gateway);
   const bad: [fields: object, code: string, message: RegExp][] = [
@@ -143,15 +144,6 @@ t.test("an entry that would be invalid in the file is refused with the reasons",
       /unknown field "tables"; allowed: role, columns, /,
     ],
     [{ role: "ReadOnly", max_row: 1 }, "invalid_body", /unknown field "max_row"/],
-    [
-      { role: "Owner", columns: ["id"] },
-      "invalid_entry",
-      /`columns` is allowed only with the role ReadWrite/,
-    ],
-    [{ role: "ReadOnly", columns: [] }, "invalid_entry", /`columns` must be a list of columns/],
-    [{ role: "ReadOnly", columns: null }, "invalid_entry", /`columns` must be/],
-    [{ role: "ReadOnly", max_rows: 0 }, "invalid_entry", /`max_rows` must be a whole number/],
-    [{ role: "ReadOnly", expires: "2026-12-24" }, "invalid_entry", /`expires` must be a time/],
     [
       { role: "ReadOnly", row_filter: [{ column: "a", cmp: "<", value: "x" }], max_changes: "3" },
       "invalid_entry",
