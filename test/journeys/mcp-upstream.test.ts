@@ -22,7 +22,7 @@ import {
   send,
   staff,
 } from "./mcp.ts";
-import { passwordOf, soon, staffedHome, tokenOf } from "./staff.ts";
+import { passwordOf, soon, staffedHome, succeed, tokenOf } from "./staff.ts";
 import { servedBy } from "./supervised.ts";
 
 const shared = await openProxied(t, staff);
@@ -225,6 +225,27 @@ t.test("a new grant changes the next list of tools", async (t) => {
   await gateway.send("PUT", "/api/access/eve/main", { role: "ReadWrite" }, root);
   t.equal(refusalOf(await call()), undefined);
   t.equal((await toolNames()).length, 3, "the client does not go by the earlier list");
+});
+
+t.test("a session of a removed user is not that of a new user of that name", async (t) => {
+  const { gateway, fixture } = await openProxied(t, staff);
+  const root = await tokenOf(gateway, "root");
+  async function begin(token: string) {
+    const session = { ...revision, "mcp-session-id": await beginSession(gateway, token) };
+    return handshakeCall("tools/list", {}, session);
+  }
+  const [bob, alice] = [await tokenOf(gateway, "bob"), await tokenOf(gateway, "alice")];
+  const [ofBob, ofAlice] = [await begin(bob), await begin(alice)];
+  t.equal((await send(gateway, ofBob, bob)).status, 200);
+  await succeed(gateway.send("DELETE", "/api/users/bob", undefined, root));
+  const anew = { username: "bob", password: passwordOf("bob"), database: "main", role: "ReadOnly" };
+  t.equal((await gateway.send("POST", "/api/users", anew, root)).status, 201);
+  const token = await tokenOf(gateway, "bob");
+  fixture.take();
+  await checkDenied(t, gateway, await send(gateway, ofBob, token), "session_not_found");
+  t.strictSame(fixture.take(), [], "the server is not asked");
+  t.equal((await send(gateway, await begin(token), token)).status, 200);
+  t.equal((await send(gateway, ofAlice, alice)).status, 200);
 });
 
 t.test("a session survives a restart of the gateway, in each worker", async (t) => {

@@ -34,6 +34,12 @@ export interface Revocations {
   earliestIssue(username: string): number;
 }
 
+/** Tells a user from an earlier one of the same name, whose tokens were all revoked. */
+export function accountOf(revocations: Pick<Revocations, "earliestIssue">, name: string): string {
+  const earliest = revocations.earliestIssue(name);
+  return earliest === 0 ? name : `${name} ${earliest}`;
+}
+
 /** Storage of revocations, for example a file (`revocationsIn`). */
 export interface RevocationStore {
   /** @throws RevocationFileError, UnsafeFileError or the file system's error */

@@ -11,6 +11,7 @@ import { commonHeaders } from "../../../core/http/answer.ts";
 import { type Exchange, queryOrigin } from "../../../core/http/exchange.ts";
 import type { Gateway } from "../../../core/http/gateway.ts";
 import { countCall, requireAllowed } from "../../../core/http/query.ts";
+import { accountOf } from "../../../core/identity/revocations.ts";
 import { isObject, parseUnrounded } from "../../../core/json/exact.ts";
 import { requireOneReading } from "../../../core/json/one-reading.ts";
 import {
@@ -80,6 +81,8 @@ interface AuthorizedMessage {
   readonly era: Era;
   readonly sessionId: string | undefined;
   readonly identity: Identity;
+  /** Of sessions and tasks. */
+  readonly owner: string;
 }
 
 function findRule({ configuration }: Gateway, tool: string | undefined): ToolRule | undefined {
@@ -159,8 +162,8 @@ async function authorizeRequest(
   const { "mcp-session-id": id } = headers;
   // Revisions without sessions ignore the header.
   const sessionId = era === "stateless" || typeof id !== "string" ? undefined : id;
-  const { username } = principal.subject;
-  if (sessionId !== undefined && !(await sessions.use(sessionId, username))) {
+  const owner = accountOf(gateway.revocations, principal.subject.username);
+  if (sessionId !== undefined && !(await sessions.use(sessionId, owner))) {
     const options = { status: 404, id: message?.kind === "request" ? message.id : undefined };
     throw new McpRefused("sessionNotFound", "Session not found", options);
   }
@@ -169,8 +172,8 @@ async function authorizeRequest(
   }
   if (message !== undefined) requireMethod(message, principal, era);
   const identity = await identify(gateway, exchange, message);
-  if (message !== undefined) await requireOwnTask(sessions, message, username);
-  return { message, era, sessionId, identity };
+  if (message !== undefined) await requireOwnTask(sessions, message, owner);
+  return { message, era, sessionId, identity, owner };
 }
 
 /** True if the response may contain a list. Servers resend missed ones on a GET stream. */
@@ -415,7 +418,7 @@ async function noteSession(
   sessions: SessionRegister,
   method: string,
   answer: AnswerHead,
-  { message, era, sessionId, identity }: AuthorizedMessage,
+  { message, era, sessionId, owner }: AuthorizedMessage,
 ): Promise<string | undefined> {
   if (era === "stateless") return undefined;
   const hasEnded = answer.status === 404 || (isSuccess(answer) && method === "DELETE");
@@ -425,19 +428,19 @@ async function noteSession(
   if (message?.method !== "initialize" || !isSuccess(answer)) {
     return answeredId === sessionId ? answeredId : undefined;
   }
-  if (await sessions.open(answeredId, identity.username)) return answeredId;
+  if (await sessions.open(answeredId, owner)) return answeredId;
   throw new Error("the MCP server has given one session to two users");
 }
 
 function keepSessionInUse(
   sessions: SessionRegister,
-  { sessionId, identity: { username } }: AuthorizedMessage,
+  { sessionId, owner }: AuthorizedMessage,
   response: ServerResponse,
   intervalMs: number,
 ): void {
   // A closed response emits no other `close`, so nothing would stop the timer.
   if (sessionId === undefined || response.closed) return;
-  const touch = async () => sessions.use(sessionId, username);
+  const touch = async () => sessions.use(sessionId, owner);
   // After a failure, the next interval tries again.
   const timer = setInterval(() => void touch().catch(() => {}), intervalMs);
   response.once("close", () => clearInterval(timer));
@@ -505,7 +508,7 @@ export function createMcpProxy(
     keepSessionInUse(sessions, judged, response, sessionTouchMs);
     if (isSubscription(request, judged)) await countStream(username, response, judged);
     const isVisible: IsVisible = async (list, name) => {
-      if (list === "tasks") return sessions.use(taskKey(name), username);
+      if (list === "tasks") return sessions.use(taskKey(name), judged.owner);
       const rule = findRule(gateway, name);
       return rule !== undefined && mayUseBy(gateway, exchange)(rule);
     };
@@ -514,7 +517,7 @@ export function createMcpProxy(
     const { method = "" } = request;
     exchange.forwardUpstream({ method, headers, target: url.origin });
     const isCall = judged.message?.method === "tools/call";
-    const taskFilter = isCall ? assignTasks(sessions, username) : undefined;
+    const taskFilter = isCall ? assignTasks(sessions, judged.owner) : undefined;
     if (response.destroyed) return;
     const { promise, resolve, reject } = Promise.withResolvers<void>();
     response.once("close", resolve);
