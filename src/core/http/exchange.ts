@@ -6,6 +6,7 @@ import type { QueryOrigin } from "../access/rights.ts";
 import type { AddedFilter } from "../access/row-filter.ts";
 import { Refusal, type RefusedToken } from "../base/refusal.ts";
 import { type Authenticated, bearerOnly } from "../identity/authenticate.ts";
+import { quoteName } from "../json/fault.ts";
 import type { AuditedChange, AuditedOperation, AuditedRate } from "../observe/audit-line.ts";
 import type { RequestTrace, UpstreamRequest, UpstreamTrace } from "../observe/tracing.ts";
 import type { RunReport } from "../upstream/database.ts";
@@ -92,6 +93,21 @@ function headFault(request: IncomingMessage): Refusal | undefined {
 export function requestPath({ url: target = "" }: IncomingMessage): string {
   const query = target.indexOf("?");
   return query === -1 ? target : target.slice(0, query);
+}
+
+/** @throws Refusal `unknown_parameter`, or `bad_request` for a parameter that is sent twice */
+export function requireListed(
+  name: string,
+  listed: readonly string[],
+  seen: { has(name: string): boolean },
+): void {
+  if (!listed.includes("*") && !listed.includes(name)) {
+    const message = `Unknown query parameter ${quoteName(name)}; allowed: ${listed.join(", ") || "none"}`;
+    throw new Refusal("unknown_parameter", { message });
+  }
+  if (!seen.has(name)) return;
+  const message = `Bad request: the query parameter ${quoteName(name)} is sent twice`;
+  throw new Refusal("bad_request", { message });
 }
 
 /** True if the head announces a body (RFC 9112, section 6). */

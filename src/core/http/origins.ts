@@ -5,6 +5,7 @@ import { memoize } from "../base/memoize.ts";
 import { Refusal } from "../base/refusal.ts";
 import { tokenHeaders } from "../config/schema.ts";
 import type { LoginOrigin } from "../identity/throttle.ts";
+import { portOf } from "../upstream/target.ts";
 import { commonHeaders } from "./answer.ts";
 import type { Exchange, Peer } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
@@ -158,17 +159,13 @@ export function requireOwnHost(gateway: Gateway, { request }: Exchange): void {
   if (!isOwn(gateway, request.headers.host)) throw new Refusal("host_not_allowed");
 }
 
-function effectivePort({ port, protocol }: URL): string {
-  return port || (protocol === "https:" ? "443" : "80");
-}
-
 /** Another port of this machine is a different origin. */
 function isSameOrigin(gateway: Gateway, origin: string, { peer, request }: Exchange): boolean {
   const page = URL.parse(origin);
   const requested = URL.parse(`${peer.proto}://${request.headers.host}`);
   if (page === null || requested === null) return false;
   if (page.origin === URL.parse(gateway.publicUrl)?.origin) return true;
-  return isLocalName(hostname(origin)) && effectivePort(page) === effectivePort(requested);
+  return isLocalName(hostname(origin)) && portOf(page) === portOf(requested);
 }
 
 /** Browsers add Basic credentials that were typed in once to all later requests by themselves. */

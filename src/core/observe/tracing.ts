@@ -11,6 +11,7 @@ import {
   trace,
 } from "@opentelemetry/api";
 import { memoize } from "../base/memoize.ts";
+import { portOf } from "../upstream/target.ts";
 import type { Log } from "./log.ts";
 
 interface TracedRequest {
@@ -81,9 +82,8 @@ const peerAttributes = memoize((target): Attributes => {
   if (target.startsWith("unix:")) {
     return { "server.address": target.slice("unix:".length), "network.transport": "unix" };
   }
-  const { hostname, port, protocol } = new URL(target);
-  const usual = protocol === "https:" ? 443 : 80;
-  return { "server.address": hostname, "server.port": port === "" ? usual : Number(port) };
+  const url = new URL(target);
+  return { "server.address": url.hostname, "server.port": portOf(url) };
 });
 
 export interface UpstreamRequest {

@@ -18,13 +18,16 @@ export function parseTarget(url: string): UpstreamTarget {
   return { origin: new URL(url).origin, socketPath: undefined };
 }
 
+/** The port that a URL means if it names none. */
+export function portOf({ port, protocol }: URL): number {
+  if (port !== "") return Number(port);
+  return protocol === "https:" ? 443 : 80;
+}
+
 /** The host is without the brackets of an IPv6 address. */
 export function hostAndPort(origin: string): { host: string; port: number } {
-  const { hostname, port, protocol } = new URL(origin);
-  return {
-    host: hostname.replace(/^\[(.*)\]$/, "$1"),
-    port: Number(port) || (protocol === "https:" ? 443 : 80),
-  };
+  const url = new URL(origin);
+  return { host: url.hostname.replace(/^\[(.*)\]$/, "$1"), port: portOf(url) };
 }
 
 /** A connection to the upstream that ended or timed out before its response was complete. */

@@ -1,5 +1,5 @@
 import { Refusal } from "../../core/base/refusal.ts";
-import { quoteName } from "../../core/json/fault.ts";
+import { requireListed } from "../../core/http/exchange.ts";
 import { badRequest } from "./body.ts";
 import type { Preset, PresetEndpoint } from "./preset.ts";
 
@@ -55,12 +55,7 @@ export function readQuery(url: string, listed: readonly string[]): ReadonlyMap<s
     if (pair === "") continue;
     const [written = "", ...value] = pair.split("=");
     const name = decodeQuery(written);
-    if (!listed.includes(name)) {
-      const allowed = listed.join(", ") || "none";
-      const message = `Unknown query parameter ${quoteName(name)}; allowed: ${allowed}`;
-      throw new Refusal("unknown_parameter", { message });
-    }
-    if (query.has(name)) throw badRequest(`the query parameter ${quoteName(name)} is sent twice`);
+    requireListed(name, listed, query);
     query.set(name, decodeQuery(value.join("=")));
   }
   return query;

@@ -15,12 +15,11 @@ import {
 } from "../../core/config/routes.ts";
 import { basePathOf, type Configuration } from "../../core/config/schema.ts";
 import { commonHeaders, upstreamHeaders } from "../../core/http/answer.ts";
-import { type Exchange, queryOrigin } from "../../core/http/exchange.ts";
+import { type Exchange, queryOrigin, requireListed } from "../../core/http/exchange.ts";
 import type { Gateway } from "../../core/http/gateway.ts";
 import { requireOwnOrigin } from "../../core/http/origins.ts";
 import { requireAllowed } from "../../core/http/query.ts";
 import { type Endpoint, methodIn, type Router } from "../../core/http/route.ts";
-import { quoteName } from "../../core/json/fault.ts";
 import { isPermissionClass, type PermissionClass } from "../../core/query/permissions.ts";
 import {
   conditionalHeaders,
@@ -175,14 +174,7 @@ function requireListedQuery({ request: { url = "" } }: Exchange, settings: Route
   const seen = new Set<string>();
   // Some parsers take `;` for `&`.
   for (const name of new URLSearchParams(url.slice(start).replaceAll(";", "&")).keys()) {
-    if (!listed.includes("*") && !listed.includes(name)) {
-      const message = `Unknown query parameter ${quoteName(name)}; allowed: ${listed.join(", ") || "none"}`;
-      throw new Refusal("unknown_parameter", { message });
-    }
-    if (seen.has(name)) {
-      const message = `Bad request: the query parameter ${quoteName(name)} is sent twice`;
-      throw new Refusal("bad_request", { message });
-    }
+    requireListed(name, listed, seen);
     seen.add(name);
   }
 }

@@ -17,6 +17,7 @@ import type { Configuration } from "../../core/config/schema.ts";
 import { requireFree } from "../../core/http/system-limits.ts";
 import type { Log } from "../../core/observe/log.ts";
 import { HashingMetrics, MetricsAggregation, serveMetrics } from "../../core/observe/metrics.ts";
+import { portOf } from "../../core/upstream/target.ts";
 import {
   type CommonCalls,
   type MainCalls,
@@ -286,34 +287,28 @@ interface WorkersOptions extends StartOptions {
 const MAIN = 0;
 
 /** The port of all workers, taken by the first that listens. */
-class SharedPort {
-  readonly #host: string;
-  #port: number;
-  #isTaken = false;
-  failure: unknown;
-
-  constructor({ host, port }: LoadedConfiguration["configuration"]["server"]) {
-    this.#host = host;
-    this.#port = port;
-  }
-
-  /** The port to listen on, 0 for any. @throws the system's error if another process has it */
-  async claim(): Promise<number> {
-    if (this.#isTaken || this.#port === 0) return this.#port;
-    try {
-      await requireFree(this.#host, this.#port);
-    } catch (error) {
-      this.failure = error;
-      throw error;
-    }
-    return this.#port;
-  }
-
-  takenAt(url: string): void {
-    this.#isTaken = true;
-    const { port, protocol } = new URL(url);
-    this.#port = Number(port || (protocol === "https:" ? 443 : 80));
-  }
+function sharePort({ host, port: configured }: Configuration["server"]) {
+  let taken: number | undefined;
+  let failure: unknown;
+  return {
+    get failure() {
+      return failure;
+    },
+    /** The port to listen on, 0 for any. @throws the system's error if another process has it */
+    async claim(): Promise<number> {
+      if (taken !== undefined || configured === 0) return taken ?? 0;
+      try {
+        await requireFree(host, configured);
+      } catch (error) {
+        failure = error;
+        throw error;
+      }
+      return configured;
+    },
+    takenAt(url: string): void {
+      taken = portOf(new URL(url));
+    },
+  };
 }
 
 async function listenForMetrics(
@@ -344,14 +339,14 @@ async function open(
   const { server, metrics } = configuration;
   const counts = await openSharedCounts(configuration, undefined, opened);
   const shared = createShared(loaded, log, opened, counts);
-  const port = new SharedPort(server);
+  const port = sharePort(server);
   const gathered = new MetricsAggregation();
 
   function commonCalls(number: number): CommonCalls {
     return {
       countRequests: shared.countRequests,
       condition: shared.condition,
-      claimPort: () => port.claim(),
+      claimPort: port.claim,
       broadcastReload: (file) => supervisor.reload(file, number),
     };
   }
@@ -369,7 +364,7 @@ async function open(
         chosenPassword: isFirst ? chosenPassword : undefined,
       };
     },
-    onListening: (url) => port.takenAt(url),
+    onListening: port.takenAt,
     onEnded: (number) => void gathered.retire(number),
   });
   opened.defer(() => supervisor.close(configuration.server.shutdown_grace * 1000));
