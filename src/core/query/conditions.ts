@@ -190,11 +190,7 @@ export function conditionKinds(innerSelect: () => Kind<InnerSelect>): ConditionK
     })),
   };
 
-  const existsKind: Kind<Exists> = {
-    parse: (tape, token, node) => existsShape.parse(tape, token, node),
-    schema: (reference) => existsShape.schema(reference),
-  };
-  const nestedExists = nestedAs("exists", () => existsKind);
+  const nestedExists = nestedAs("exists", () => existsShape);
   const exists: Kind<Exists> = {
     parse(tape, token, node) {
       if (node.position !== "having") return nestedExists.parse(tape, token, node);
@@ -269,7 +265,7 @@ export function conditionKinds(innerSelect: () => Kind<InnerSelect>): ConditionK
     node.condition = condition;
     node.where = { start: tape.start(token), end: tape.end(token) };
   });
-  const existsShape = object({
+  const existsShape: Kind<Exists> = object({
     table: required(tableName),
     on: required(at("on", joinColumns), "table.column = table.column, one of them around exists."),
     where: optional(whereField, "On columns of this table."),

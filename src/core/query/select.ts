@@ -521,10 +521,10 @@ export const database = required(
   "Name of the database.",
 );
 export const table = required(tableName, "Name of the table.");
-const includes: Kind<Include[]> = {
-  parse: (tape, token, node) => includeList.parse(tape, token, node),
-  schema: (reference) => includeList.schema(reference),
-};
+const includes = list(
+  nestedAs("include", () => include),
+  { most: MOST_INCLUDES },
+);
 
 const includeFields = {
   as: required(newName, "Name of the member that each row gets."),
@@ -539,7 +539,7 @@ const includeFields = {
   include: optional(includes),
 };
 
-const include = checked<Include>(
+const include: Kind<Include> = checked<Include>(
   {
     parse: object(includeFields).parse,
     schema: named("Include", (reference) => ({
@@ -558,10 +558,6 @@ const include = checked<Include>(
     if (compute !== undefined) requireComputed(fields, node, refuse);
     if (include !== undefined) requireIncludes(fields, include, refuse);
   },
-);
-const includeList = list(
-  nestedAs("include", () => include),
-  { most: MOST_INCLUDES },
 );
 
 export const selectFields = {
