@@ -109,6 +109,33 @@ t.test("the least access is preselected, and the page shows the last consent", a
   t.match(third.text, "It has called list_tables, select.");
 });
 
+t.test("the page shows no consent of an earlier user of that name", async (t) => {
+  const setting = await openOAuthSetup(t);
+  const { clientId } = await obtainTokens(setting, { database: "main" });
+  const asked = async () => {
+    const browser = new PlainBrowser(setting.url);
+    const login = await browser.open(authorizeUrl(setting, { client_id: clientId }));
+    return browser.submit(login, right);
+  };
+  const same = await asked();
+  t.match(same.text, "You last allowed it on");
+  t.strictSame(chosenIn(same), ["main", "read", "2"]);
+  const users = await defaultUsers();
+  const ways: Record<string, () => void> = {
+    "all tokens were revoked": () => setting.revokedBefore.set("alice", epochSeconds() + 1),
+    "the record is another one": () => {
+      setting.revokedBefore.clear();
+      setting.setUsers(users);
+    },
+  };
+  for (const [how, act] of Object.entries(ways)) {
+    act();
+    const other = await asked();
+    t.match(other.text, "You have not allowed this app before.", how);
+    t.strictSame(chosenIn(other), ["archive", "read", "2"], how);
+  }
+});
+
 t.test("the page shows an app's earlier name", async (t) => {
   const clientId = "https://app.example.com/client.json";
   const document = { client_id: clientId, client_name: "Notebook", redirect_uris: [REDIRECT] };

@@ -267,8 +267,12 @@ async function showConsent(visit: Interaction): Promise<void> {
   const { options, store, guard, interaction, client, view } = visit;
   const username = signedInUsername(visit);
   const connections = await listConnections(store, username);
+  // Another person may have had the name.
   const last = connections.find(
-    ({ clientId, byProvider }) => clientId === client.clientId && !byProvider,
+    ({ clientId, byProvider, accountId, allowedAt: issuedAt }) =>
+      clientId === client.clientId &&
+      !byProvider &&
+      findUser(options, accountId, { tokenId: "", issuedAt }) !== undefined,
   );
   const page = renderPage({
     title: "Allow access",
