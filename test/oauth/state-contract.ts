@@ -27,6 +27,11 @@ export function testState(t: Test, open: (t: Test) => Promise<[StateStore, State
     t.notOk(await other.consume("RefreshToken", "a"));
     t.ok(await other.consume("RefreshToken", "a", 10), "within the reuse time");
     t.match(await other.find("RefreshToken", "a"), { consumed: Number });
+    for (let round = 0; round < 20; round++) {
+      await one.put("RefreshToken", `b${round}`, { ...record, expires: later() });
+      const uses = [one, other, one, other].map((by) => by.consume("RefreshToken", `b${round}`));
+      t.equal((await Promise.all(uses)).filter(Boolean).length, 1, "of simultaneous uses");
+    }
   });
 
   t.test("an id is claimed by one of many, and again once that has expired", async (t) => {
