@@ -37,7 +37,8 @@ export interface Revocations {
 /** Tells a user from an earlier one of the same name, whose tokens were all revoked. */
 export function accountOf(revocations: Pick<Revocations, "earliestIssue">, name: string): string {
   const earliest = revocations.earliestIssue(name);
-  return earliest === 0 ? name : `${name} ${earliest}`;
+  // Names of issuers' users may have spaces, but none before the colon.
+  return earliest === 0 ? name : `${earliest} ${name}`;
 }
 
 /** Storage of revocations, for example a file (`revocationsIn`). */
