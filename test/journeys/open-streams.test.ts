@@ -12,6 +12,7 @@ import { tables } from "../kit/tables.ts";
 import { runWarm } from "../kit/warm-command.ts";
 import { Wire, wireRequest } from "../kit/wire.ts";
 import { connectStateless } from "../mcp/clients.ts";
+import { statelessCall } from "../mcp/messages.ts";
 import { type IssuerKey, makeKey, TestIssuer } from "../oauth/issuer.ts";
 import { oneWayEach } from "./losses.ts";
 import { openBriefly, openStaffed, soon, succeed, tokenOf } from "./staff.ts";
@@ -198,6 +199,41 @@ t.test("the response of a Select is cut once its entry decides otherwise", async
   await soon(t, "the entry that requires approvals", isCut(streams, ben));
   t.notOk(cat.isClosed, "another user's");
   cat.cut();
+});
+
+t.test("a tool that reads is cut once its grant is lost, not once it is raised", async (t) => {
+  const grants = ["root * Owner", "ann main ReadWrite", "ben main ReadWrite"];
+  const setting = await openStaffed(t, grants);
+  const { gateway } = setting;
+  const streams = keepOpen(setting);
+  const call = async (name: string, tool: string, args: object) => {
+    const { headers, body } = statelessCall("tools/call", {
+      name: tool,
+      arguments: { database: "main", ...args },
+    });
+    const wire = await Wire.open(gateway.url);
+    const { host } = new URL(gateway.url);
+    const token = `Bearer ${await tokenOf(gateway, name)}`;
+    const before = streams.length;
+    wire.send(wireRequest("POST /mcp", { ...headers, Host: host, Authorization: token }, body));
+    await eventually("it is forwarded", () => streams.length > before);
+    return wire;
+  };
+  const select = { from: "t", columns: ["*"] };
+  const lost = await call("ann", "select", select);
+  const kept = await call("ben", "select", select);
+  const change = await call("ann", "insert", { table: "t", values: [{ id: 1 }] });
+  const regrant = (text: string, name: string, role: string) =>
+    text.replace(
+      new RegExp(`(username = "${name}"\ndatabase = "main"\nrole = )"\\w+"`),
+      `$1"${role}"`,
+    );
+  await gateway.edit((text) => regrant(regrant(text, "ann", "None"), "ben", "DbAdmin"));
+  await soon(t, "the tool that reads", isCut(streams, lost));
+  await eventually("the upstream sees it", () => streams[0]?.destroyed === true);
+  t.notOk(kept.isClosed, "a grant that was raised");
+  t.notOk(change.isClosed, "a tool that changes rows runs to its end");
+  for (const wire of [kept, change]) wire.cut();
 });
 
 t.test("a stream is not cut when an unrelated token or grant is lost", async (t) => {

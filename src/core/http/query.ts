@@ -130,6 +130,11 @@ interface Authorization {
 /** By the same rules, only what expires decides otherwise. */
 const DECIDED_AGAIN_AFTER_MS = 500;
 
+/** The rows of an answer depend on these, and not on the role that allows it. */
+function rowsOf({ decisions, limits, approval }: Authorization) {
+  return { filters: decisions.map(({ filters = [] }) => filters), limits, approval };
+}
+
 const openRights: Omit<Authorization, "snapshot" | "decidedAt"> = {
   decisions: [],
   identity: undefined,
@@ -266,6 +271,8 @@ export function countCall(
 
 interface PreparedQuery extends DatabaseQuery {
   readonly authorizeAgain: () => void;
+  /** @throws Refusal once the caller may no longer see the rows that were judged */
+  readonly requireSameRows: () => void;
   readonly database: Database;
   readonly trace: UpstreamTrace | undefined;
 }
@@ -385,7 +392,13 @@ function requestFor(
   judged: Authorization,
   { own, accept }: PrepareOptions,
 ): PreparedQuery {
-  const { decisions, identity, limits, seesSchema } = judged;
+  const { snapshot, decidedAt, decisions, identity, limits, seesSchema } = judged;
+  const judgeAgain = (): Authorization => {
+    requireStillGood(gateway, exchange);
+    const isSame = gateway.access.snapshot === snapshot;
+    const isRecent = isSame && performance.now() - decidedAt < DECIDED_AGAIN_AFTER_MS;
+    return isRecent ? judged : authorize(gateway, exchange, parsed.query);
+  };
   exchange.verdict.allow();
   if (sent !== parsed) exchange.verdict.noteFilters(addedFilters(parsed.query, decisions));
   const isOpForm = gateway.configuration.upstream.query_form === "op";
@@ -398,17 +411,25 @@ function requestFor(
     seesSchema,
     accept,
     authorizeAgain() {
-      requireStillGood(gateway, exchange);
-      const { snapshot, decidedAt } = judged;
-      const isSame = gateway.access.snapshot === snapshot;
-      if (isSame && performance.now() - decidedAt < DECIDED_AGAIN_AFTER_MS) return;
-      const now = authorize(gateway, exchange, parsed.query);
+      const now = judgeAgain();
       if (isDeepStrictEqual({ ...now, snapshot, decidedAt }, judged)) return;
       const detail = "the caller's rights changed while the query waited for a connection";
       throw new Refusal("busy", { detail, retryAfter: 1 });
     },
+    requireSameRows() {
+      if (isDeepStrictEqual(rowsOf(judgeAgain()), rowsOf(judged))) return;
+      throw new Refusal("busy", { detail: "the caller may see other rows now" });
+    },
     report: (report: RunReport) => exchange.verdict.noteReport(report),
   };
+}
+
+/** Has the answer to a read cut once it would no longer be allowed. A change runs to its end. */
+function checkReadWhileOpen(
+  { verdict }: Exchange,
+  { query, requireSameRows }: PreparedQuery,
+): void {
+  if (isReadOnly(query)) verdict.checkWhileOpen(requireSameRows);
 }
 
 interface AskOptions {
@@ -460,6 +481,7 @@ export async function ask(
     requireStillGood(gateway, exchange);
     const request = await prepare(gateway, exchange, body, { own, approval, isWanted });
     if (request === undefined) throw abandoned();
+    checkReadWhileOpen(exchange, request);
     const answer = await askUpstream(gateway, exchange, request, options);
     if (answer.status !== 200) exchange.verdict.noteStatus(answer.status);
     return { ...answer, filters: exchange.verdict.filters };
@@ -498,7 +520,7 @@ async function handle(gateway: Gateway, exchange: Exchange, body: Buffer): Promi
     isWanted: () => !response.destroyed,
   });
   if (prepared === undefined) return;
-  if (isReadOnly(prepared.query)) exchange.verdict.checkWhileOpen(prepared.authorizeAgain);
+  checkReadWhileOpen(exchange, prepared);
   const answer = new ClientAnswer({
     response,
     answerHeaders: commonHeaders(exchange),
