@@ -4,7 +4,6 @@ import {
   mayManage,
   maySeeDecision,
   requireAdministrator,
-  requireManager,
   visibleBoundary,
 } from "../../core/access/administration.ts";
 import { type DecidingEntry, entriesAt, isSamePlace } from "../../core/access/entries.ts";
@@ -122,7 +121,7 @@ import { notify, type Undo } from "./notice.ts";
 import { accountFacts, recentDenials, testSection } from "./person.ts";
 import { effectiveSection } from "./table-access.ts";
 import { tokenSection } from "./tokens.ts";
-import { type ConsoleRequest, sendPage, visitorOf } from "./visit.ts";
+import { type ConsoleRequest, managerOf, sendPage, visitorOf } from "./visit.ts";
 
 /** Users per page, and entries per user in the list; the user's own page shows all. */
 const PAGE = 50;
@@ -383,14 +382,9 @@ ${outcome && checkResult(visitorOf(c), outcome)}`,
   });
 }
 
-function requireManagingVisitor(c: ConsoleRequest): void {
-  const { snapshot, actor } = visitorOf(c);
-  requireManager(snapshot, actor);
-}
-
 const check: ConsoleForm = {
   start: ({ req }) => new Map([["user", req.query("user") ?? ""]]),
-  require: requireManagingVisitor,
+  require: managerOf,
   send: sendCheck,
   async submit(c, fields) {
     const { queries, configuration } = c.var.gateway;
@@ -561,7 +555,7 @@ function newUserOf({ gateway, form }: ConsoleRequest["var"]) {
 
 const addUser: ConsoleForm = {
   start: () => new Map([["role", "ReadOnly"]]),
-  require: requireManagingVisitor,
+  require: managerOf,
   async send(c, state) {
     const [user = "", database, role] = ["user", "database", "role"].map((name) =>
       state.fields.get(name)?.trim(),

@@ -1,6 +1,6 @@
 import { setTimeout } from "node:timers/promises";
 import { Worker } from "node:worker_threads";
-import { mayManage, requireManager } from "../../core/access/administration.ts";
+import { mayManage } from "../../core/access/administration.ts";
 import { groupHolder, groupOf, userHolder } from "../../core/access/grant.ts";
 import { explainAccess } from "../../core/access/policy.ts";
 import { EVERY_DATABASE, roleAllows, roles } from "../../core/access/roles.ts";
@@ -40,7 +40,7 @@ import {
   type Visitor,
 } from "./frame.ts";
 import { dateInWords, localTime, readLocalTime, timeElement, zoneInUse } from "./moment.ts";
-import { type ConsoleRequest, sendPage, visitorOf } from "./visit.ts";
+import { type ConsoleRequest, managerOf, sendPage, visitorOf } from "./visit.ts";
 
 /** Denials that another grant can lift. */
 const liftable: ReadonlySet<string | undefined> = new Set([
@@ -291,8 +291,7 @@ type Place = AuditQuestion["from"];
 
 /** @throws Refusal if a field is wrong, or the visitor may no longer see the audit */
 function readQuestion(c: ConsoleRequest, file: string, fields: Fields, from: Place): AuditQuestion {
-  const visitor = visitorOf(c);
-  requireManager(visitor.snapshot, visitor.actor);
+  const visitor = managerOf(c);
   const at = (name: string) => fields.get(name) || undefined;
   const filter = {
     user: at("user"),
@@ -431,8 +430,7 @@ export async function exportAudit(c: ConsoleRequest): Promise<Response> {
 }
 
 export async function showAudit(c: ConsoleRequest): Promise<Response> {
-  const visitor = visitorOf(c);
-  requireManager(visitor.snapshot, visitor.actor);
+  const visitor = managerOf(c);
   const { file } = c.var.gateway.configuration.audit;
   const fields = readFilter(c);
   const [, inode, offset] = /^(\d{1,20})-(\d{1,15})$/.exec(c.req.query("from") ?? "") ?? [];

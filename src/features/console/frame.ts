@@ -211,9 +211,12 @@ export function plainWords(text: string): Html {
   return html`<bdi>${visibleJson(text)}</bdi>`;
 }
 
-export function limitsOf({ expires: _, ...grant }: Grant): Part {
-  const limits = limitsInWords(grant);
+export function limitWords(limits: string): Part {
   return limits === "" ? dim("none") : plainWords(limits);
+}
+
+export function limitsOf({ expires: _, ...grant }: Grant): Part {
+  return limitWords(limitsInWords(grant));
 }
 
 /** The moment of a `datetime-local` field in RFC 3339: browsers send no time zone, and seconds only if there are some. */

@@ -1,5 +1,5 @@
 /** The search box: users and groups, databases and tables, and request ids. */
-import { manageableBy, requireManager } from "../../core/access/administration.ts";
+import { manageableBy } from "../../core/access/administration.ts";
 import { entriesIn } from "../../core/access/entries.ts";
 import {
   groupHolder,
@@ -16,7 +16,7 @@ import { Refusal } from "../../core/base/refusal.ts";
 import { placeName, splitPlace } from "../../core/query/names.ts";
 import { findRequest } from "./audit.ts";
 import { holderMark, pathOf, table, userLink, userPath, type Visitor } from "./frame.ts";
-import { type ConsoleRequest, sendPage, visitorOf } from "./visit.ts";
+import { type ConsoleRequest, managerOf, sendPage, visitorOf } from "./visit.ts";
 
 /** Hits of each kind, and databases whose tables are searched. */
 const SHOWN = 20;
@@ -140,8 +140,7 @@ function nothingFor(asked: string): Html {
 
 /** Shows what was found, or goes to the only hit. */
 export async function showSearch(c: ConsoleRequest): Promise<Response> {
-  const visitor = visitorOf(c);
-  requireManager(visitor.snapshot, visitor.actor);
+  const visitor = managerOf(c);
   const asked = (c.req.query("q") ?? "").trim();
   const none: Found = { hits: [], missed: undefined };
   const isAsked = asked !== "";

@@ -33,11 +33,11 @@ import {
   groupRows,
   hidden,
   holderMark,
+  limitWords,
   linkButton,
   mark,
   parseList,
   pathOf,
-  plainWords,
   table,
   unseen,
   userLink,
@@ -54,11 +54,6 @@ function operationsOf(visitor: Visitor, row: EffectiveAccess): Part {
     ...(boundary !== undefined && { boundary: visibleBoundary(visitor, boundary) }),
   });
   return row.operations.length > 0 ? words : mark(false, words);
-}
-
-function limitsOfRow(row: EffectiveAccess): Part {
-  const limits = effectiveLimits(row);
-  return limits === "" ? dim("none") : plainWords(limits);
 }
 
 function placeLink({ database, table }: Place): Html {
@@ -99,7 +94,7 @@ ${table(
   rows.map((row) => [
     placeLink(row),
     operationsOf(visitor, row),
-    limitsOfRow(row),
+    limitWords(effectiveLimits(row)),
     wayInWords(row),
     html`<code>${row.entry}</code>`,
   ]),
@@ -143,7 +138,7 @@ function columnsOf({ limits }: EffectiveAccess, known: readonly string[]): Part 
 function otherLimits({ limits, ...row }: EffectiveAccess): Part {
   if (limits === undefined) return dim("none");
   const { columns: _, ...others } = limits;
-  return limitsOfRow({ ...row, limits: others });
+  return limitWords(effectiveLimits({ ...row, limits: others }));
 }
 
 function searchForm(place: string): Html {

@@ -3,7 +3,7 @@ import type { Context, MiddlewareHandler } from "hono";
 import { deleteCookie, getCookie, setCookie } from "hono/cookie";
 import { csrf } from "hono/csrf";
 import { secureHeaders } from "hono/secure-headers";
-import { maySeeGrants } from "../../core/access/administration.ts";
+import { maySeeGrants, requireManager } from "../../core/access/administration.ts";
 import type { Subject } from "../../core/access/grant.ts";
 import { isAdministrator, mayUseAnywhere } from "../../core/access/policy.ts";
 import { EVERY_DATABASE } from "../../core/access/roles.ts";
@@ -83,6 +83,13 @@ export function visitorOf(c: ConsoleRequest): Visitor {
     isManager: mayUseAnywhere(snapshot, actor, "GRANT"),
     maySee: (database: string) => maySeeGrants(snapshot, actor, database),
   };
+}
+
+/** @throws Refusal `role_insufficient` unless the visitor may grant somewhere */
+export function managerOf(c: ConsoleRequest): Visitor {
+  const visitor = visitorOf(c);
+  requireManager(visitor.snapshot, visitor.actor);
+  return visitor;
 }
 
 export function sendPage(c: ConsoleRequest, page: ConsolePage): Response {
