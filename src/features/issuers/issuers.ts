@@ -100,9 +100,11 @@ function requireIntrospected(
   }
 }
 
-/** The claims that decide a caller's rights. An issuer may name the same groups in another order. */
+/** The claims that decide a caller's rights. An issuer may name the same values in another order. */
 function rightsOf({ user, groups, groupsProblem, attributes, scopes, client }: ExternalToken) {
-  return { user, groups: groups && new Set(groups), groupsProblem, attributes, scopes, client };
+  const inAnyOrder = (value: unknown) => (Array.isArray(value) ? new Set(value) : value);
+  const values = Array.from(attributes ?? [], ([name, value]) => [name, inAnyOrder(value)]);
+  return { user, groups: inAnyOrder(groups), groupsProblem, values, scopes, client };
 }
 
 export interface Assertion {
