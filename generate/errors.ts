@@ -114,7 +114,7 @@ const explanations: Readonly<Record<string, string>> = {
   approval_used:
     "The outcome does not matter. Look at the result before you request approval again.",
   approval_void:
-    "An entry, boundary or attribute of the caller has changed, all tokens of the caller were revoked, or the approver may no longer approve.",
+    "An entry, boundary or attribute of the caller has changed, all tokens of the caller or of the approver were revoked, or the approver may no longer approve.",
   too_many_approvals:
     "At most 20 can wait. Wait until some are decided, or until the first one expires, as `Retry-After` says.",
   approvals_failed:

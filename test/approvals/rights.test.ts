@@ -1,6 +1,7 @@
 /** Approvals become void when the rights that they depend on change. */
 import { readFile } from "node:fs/promises";
 import t from "tap";
+import { epochSeconds } from "../../src/core/base/clock.ts";
 import { openApprovalsIn } from "../../src/features/approvals/approval-file.ts";
 import { eventually } from "../kit/eventually.ts";
 import { careful, idIn, openCareful, orders, removeOne, step } from "./kit.ts";
@@ -29,6 +30,12 @@ async function approveAs(name: string, id: string): Promise<void> {
   const author = { kind: "console", name } as const;
   await store.decide(id, { state: "approved", author, wait: 600_000 });
   await store.close();
+}
+
+/** A revocation covers all that was decided up to the end of a second. */
+async function waitForRevocation(): Promise<void> {
+  const second = epochSeconds() + 1;
+  await eventually("the revocation has ended", () => epochSeconds() > second);
 }
 
 const isVoid = { status: 409, body: { code: "approval_void" } };
@@ -109,6 +116,7 @@ t.test("an approval is void if its approver is the requester or was disabled", a
   await edit((text) => text.replace('username = "dave"', 'username = "dave"\ndisabled = true'));
   t.match(await ask(bot, lost, byDave), isVoid);
   await edit((text) => text.replace("\ndisabled = true", ""));
+  await waitForRevocation();
   const again = idIn(await ask(bot, lost));
   await approveAs("dave", again);
   t.match(await ask(bot, lost, again), { status: 200 });
@@ -143,6 +151,33 @@ t.test("an approver may be a group, of which the author must still be a member",
   await approveAs("wim", third);
   await edit((text) => text.replace('members = ["wim"]', 'members = ["dave"]'));
   t.match(await ask(bot, left, third), isVoid);
+});
+
+t.test("an approval is void once all tokens of its approver were revoked", async (t) => {
+  await edit((text) => text.replace('approvers = ["group:leads"]', 'approvers = ["eve"]'));
+  const user = { username: "eve", password: "eve password", role: "DbAdmin", database: "main" };
+  const remove = () => gateway.send("DELETE", "/api/users/eve", undefined, root);
+  const add = () => gateway.send("POST", "/api/users", user, root);
+  t.equal((await remove()).status, 200);
+  t.equal((await add()).status, 201);
+  await waitForRevocation();
+  const query = removeOne(10);
+  const first = idIn(await ask(bot, query));
+  await approveAs("eve", first);
+  t.equal((await remove()).status, 200);
+  t.equal((await add()).status, 201);
+  t.match(await ask(bot, query, first), isVoid, "of an earlier approver of that name");
+  t.match(await step(gateway, first, "approval_void"), { reason: /tokens of the approver/ });
+  await waitForRevocation();
+  const second = idIn(await ask(bot, query));
+  await approveAs("eve", second);
+  const tokens = "/api/users/eve/tokens";
+  t.equal((await gateway.send("DELETE", tokens, undefined, root)).status, 200);
+  t.match(await ask(bot, query, second), isVoid);
+  const byOperator = idIn(await ask(bot, query));
+  await run("approve", byOperator);
+  t.equal((await gateway.send("DELETE", "/api/users/root/tokens", undefined, root)).status, 200);
+  t.match(await ask(bot, query, byOperator), { status: 200 }, "an operator has no tokens");
 });
 
 t.test("a query that no longer requires approval runs", async (t) => {

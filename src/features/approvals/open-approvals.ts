@@ -217,17 +217,19 @@ function refusalFor({ state, reason }: Pick<Approval, "state" | "reason">): Refu
 }
 
 function whyVoid(
-  { access, queries }: Gateway,
+  { access, queries, revocations }: Gateway,
   approval: Approval,
   { rules }: NeededApproval,
   basisHash: string,
 ): string | undefined {
   if (approval.basisHash !== basisHash)
     return "the caller's grants have changed, or all tokens of the caller were revoked";
-  const { author, touched, username } = approval;
+  const { author, touched, username, decided = 0 } = approval;
   if (author !== undefined && !mayApprove(access.snapshot, author, { username, rules })) {
     return "the approver may not approve it any more";
   }
+  if (author?.kind === "console" && decided < revocations.earliestIssue(author.name) * 1000)
+    return "all tokens of the approver were revoked";
   const isCompared = touched === undefined || queries.isEngine;
   return isCompared ? undefined : "the upstream cannot compare the rows that were shown";
 }
