@@ -4,7 +4,6 @@ import { decodePart } from "../identity/forge.ts";
 import { open as openAnswer } from "../kit/client.ts";
 import { eventually } from "../kit/eventually.ts";
 import { auditOf, startGateway, type TestGateway } from "../kit/gateway.ts";
-import { runWarm } from "../kit/warm-command.ts";
 import { connectEarlier, connectStateless } from "../mcp/clients.ts";
 import { FixtureServer } from "../mcp/fixture-server.ts";
 import { handshakeCall, initialize, statelessCall } from "../mcp/messages.ts";
@@ -182,18 +181,6 @@ t.test("an open stream is cut when its token or its right is lost", async (t) =>
   const expected = new Set(oneWayEach.map(({ code }) => code));
   await eventually("each code is in the log", () => codes().size >= expected.size);
   t.same(codes(), expected);
-});
-
-t.test("an open stream is cut when the key of its token is revoked", async (t) => {
-  const { gateway } = await openProxied(t, staff);
-  const token = await tokenOf(gateway, "bob");
-  const session = { ...revision, "mcp-session-id": await beginSession(gateway, token) };
-  const listening = await openStream(gateway, {}, token, session);
-  t.equal(listening.statusCode, 200);
-  await runWarm(gateway.home, ["key", "revoke", String(decodePart(token, 0).kid)]);
-  const { code } = await gateway.service.logged(({ msg }) => msg === "an open stream is cut");
-  t.equal(code, "token_invalid");
-  await soon(t, "the stream", () => listening.destroyed);
 });
 
 t.test("an open stream is cut when its app is no longer allowed", async (t) => {
