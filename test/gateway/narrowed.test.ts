@@ -3,7 +3,7 @@ import { readFileSync } from "node:fs";
 import { setImmediate as nextTurn } from "node:timers/promises";
 import t, { type Test } from "tap";
 import type { Decision } from "../../src/core/access/rights.ts";
-import { runAtOnce, runCooperatively } from "../../src/core/base/cooperative-scheduling.ts";
+import { runCooperatively } from "../../src/core/base/cooperative-scheduling.ts";
 import { configurationSchema } from "../../src/core/config/schema.ts";
 import { addFilters } from "../../src/core/http/query.ts";
 import { createGrammar } from "../../src/core/query/grammar.ts";
@@ -229,20 +229,4 @@ t.test("others are served while long queries are parsed again with filters", asy
     t.equal(body.length, parsed.body.length + `{"and":[${JSON.stringify(own)},]}`.length);
     t.strictSame(query.accesses[0]?.tables, ["a"]);
   }
-});
-
-t.test("a query that becomes too long with its filters is refused", (t) => {
-  const parsed = queryOf(100);
-  const server = { max_body_bytes: parsed.body.length };
-  const configuration = configurationSchema.parse({ server });
-  t.throws(
-    () =>
-      runAtOnce(
-        addFilters({ ...filtering, configuration }, parsed, decisionsOn(parsed), true, STEP_BYTES),
-      ),
-    {
-      code: "body_too_large",
-    },
-  );
-  t.end();
 });

@@ -82,20 +82,6 @@ t.test("a filtered query must not exceed depth and size", async (t) => {
   t.strictSame(site.bodies(), []);
 });
 
-t.test("filters are forwarded in the upstream's query form", async (t) => {
-  const site = await openRecorded(t, { config: 'query_form = "op"\n' });
-  await site.allow(entry("rita", "main", "ReadWrite", `tables = ["tickets"]\n${filter}`));
-  const rita = await site.as("rita", attributes);
-  t.equal(outcome(await rita(select("tickets", ["id"]))), "200");
-  t.strictSame(JSON.parse(site.bodies()[0] ?? ""), {
-    op: "select",
-    database: "main",
-    from: "tickets",
-    columns: ["id"],
-    where: JSON.parse(condition),
-  });
-});
-
 t.test("queries that cannot be limited to rows and columns are not forwarded", async (t) => {
   const config = [
     '[query]\nlevel = "full"\nextra_fields = ["hint"]\noperations = { Truncate = "DELETE" }',
@@ -119,13 +105,9 @@ t.test("queries that cannot be limited to rows and columns are not forwarded", a
   const rita = await site.as("rita", attributes);
   const olga = await site.as("olga");
   const denied: readonly (readonly [ask: typeof rita, query: object])[] = [
-    [rita, { Truncate: { database: "main", table: "tickets" } }],
     [rita, { Truncate: { database: "main", table: "other" } }],
-    [rita, { Truncate: { database: "main", table: "other", hint: 1 } }],
     [rita, select("other", ["id"], { hint: "no_filter" })],
     [rita, { Preview: { Delete: { ...tickets, where: null } } }],
-    [rita, { Preview: { Delete: { database: "main", table: "other", where: null } } }],
-    [rita, { Upsert: { ...tickets, values: [{ id: 1 }], on_conflict: ["id"], update: [] } }],
     [olga, summary({ aggregate: [{ fn: "count", as: "salary" }] })],
   ];
   for (const [ask, query] of denied) {
@@ -133,12 +115,6 @@ t.test("queries that cannot be limited to rows and columns are not forwarded", a
   }
   const where = term("id", "=", 1);
   t.equal(outcome(await olga({ Delete: { ...tickets, where } })), "403 where_required");
-  t.equal(outcome(await olga(select("tickets", ["salary"]))), "403 column_denied");
-  t.equal(outcome(await olga(select("tickets", ["ID"]))), "403 name_case_mismatch");
-  t.equal(
-    outcome(await rita({ Batch: [select("other", ["id"]), select("other", ["id"], { hint: 1 })] })),
-    "403 batch_member_denied (not_narrowable)",
-  );
   const token = await site.tokenOf("rita");
   const headers = { authorization: `Bearer ${token}` };
   for (const access of ["SELECT", "authenticated"]) {

@@ -1,7 +1,6 @@
 import t from "tap";
 import { quoteName } from "../../src/core/json/fault.ts";
 import { createGrammar, type Grammar } from "../../src/core/query/grammar.ts";
-import { isPlainName } from "../../src/core/query/names.ts";
 import { queryRefusals } from "../../src/core/query/refusal.ts";
 import { refusalOf, select, term } from "./kit.ts";
 
@@ -20,12 +19,6 @@ t.test("a name from the body is shown escaped and cut", async (t) => {
   const { message } = refusalOf({ [`evil\u001b[31m${"x".repeat(10_000)}`]: 1 });
   t.match(message, "evil\\u001b[31mxxx");
   t.ok(message.length < 500);
-});
-
-t.test("a plain name is 1 to 63 ASCII letters, digits, _ and -", async (t) => {
-  for (const name of ["a", "main", "A_b-9", "x".repeat(63)]) t.ok(isPlainName(name), name);
-  for (const name of ["", "a.b", "a b", "é", "a\n", "*", "x".repeat(64)])
-    t.notOk(isPlainName(name), name);
 });
 
 t.test("a misspelled word is followed by a suggestion", async (t) => {
