@@ -246,6 +246,16 @@ t.test("entries and boundaries require approval of the whole query", async (t) =
   t.ok(decideOn({ grants, boundaries }, select(), { via: "mcp" }).allowed);
 });
 
+t.test("a new table refers to no table of which only some rows may be read", async (t) => {
+  const columns = [{ name: "a", type: "int", references: "tickets.id" }];
+  const create = { CreateTable: { database: "main", table: "probe", columns } };
+  const open = { role: "DbAdmin" } as const;
+  const tickets = { tables: ["tickets"], role: "ReadOnly" } as const;
+  const rowFilter = [{ column: "tenant", cmp: "=", value: "acme" }] as const;
+  t.equal(codeOf({ grants: [open, tickets] }, create), "allowed");
+  t.equal(codeOf({ grants: [open, { ...tickets, rowFilter }] }, create), "not_narrowable");
+});
+
 t.test("access to a whole database is denied to narrowed callers", async (t) => {
   const origin = { via: "mcp", client: "agent" } as const;
   const ask = (rules: Rules) =>
