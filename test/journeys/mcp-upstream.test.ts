@@ -1,5 +1,9 @@
+import { readFile, rename, writeFile } from "node:fs/promises";
 import type { IncomingMessage } from "node:http";
+import path from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
 import t, { type Test } from "tap";
+import { makeKey } from "../../src/core/identity/key-store.ts";
 import { decodePart } from "../identity/forge.ts";
 import { open as openAnswer } from "../kit/client.ts";
 import { eventually } from "../kit/eventually.ts";
@@ -181,6 +185,30 @@ t.test("an open stream is cut when its token or its right is lost", async (t) =>
   const expected = new Set(oneWayEach.map(({ code }) => code));
   await eventually("each code is in the log", () => codes().size >= expected.size);
   t.same(codes(), expected);
+});
+
+t.test("an open stream is cut when another key gets the id of that of its token", async (t) => {
+  const { gateway } = await openProxied(t, staff);
+  const token = await tokenOf(gateway, "bob");
+  const session = { ...revision, "mcp-session-id": await beginSession(gateway, token) };
+  const listening = await openStream(gateway, {}, token, session);
+  t.equal(listening.statusCode, 200);
+  const kid = String(decodePart(token, 0).kid);
+  const file = path.join(gateway.home, "keys", `${kid}.json`);
+  const stored = JSON.parse(await readFile(file, "utf8"));
+  async function put(key: object): Promise<void> {
+    await writeFile(`${file}.new`, JSON.stringify(key), { mode: 0o600 });
+    await rename(`${file}.new`, file);
+  }
+  await put({ ...stored, machine_tokens_until: 9_000_000_000 });
+  await delay(1500);
+  t.notOk(listening.destroyed, "the same key, loaded again");
+  const { jwk } = await makeKey(stored.alg);
+  await put({ ...stored, jwk });
+  const { code } = await gateway.service.logged(({ msg }) => msg === "an open stream is cut");
+  t.equal(code, "token_invalid");
+  await soon(t, "the stream", () => listening.destroyed);
+  t.equal(refusalOf(await send(gateway, initialize, token)), "token_invalid");
 });
 
 t.test("an open stream is cut when its app is no longer allowed", async (t) => {

@@ -65,7 +65,11 @@ export class VerifiedTokens<T extends object> {
     this.#recent.delete(token);
     try {
       const { claims, ...pinned } = verifyPinned(this.#pin, token);
-      const isKept = () => this.#pin.verifier(pinned.kid) !== undefined;
+      // Another key may have the id by now.
+      const isKept = () => {
+        const known = this.#pin.verifier(pinned.kid);
+        return known === pinned.key || known?.equals(pinned.key) === true;
+      };
       const content = { ...this.#read(claims), isKept };
       this.#recent.set(token, { content, ...pinned });
       this.metrics.verified++;
