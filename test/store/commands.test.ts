@@ -498,7 +498,11 @@ t.test("access history lists the versions, and rollback restores an earlier one"
   const eve = '\n[[users]]\nusername = "staff:eve"\n';
   const grant = '\n[[acl]]\nusername = "staff:eve"\ndatabase = "main"\nrole = "ReadOnly"\n';
   const team = '\n[[groups]]\nname = "team"\nmembers = ["alice", "staff:eve"]\n';
-  await store.good(["access", "apply", await exportTo(store, (text) => text + eve + team + grant)]);
+  const rule = 'database = "side"\nrequire_approval = ["DELETE"]\napprovers = ["alice", "admin"]\n';
+  const bound = `\n[[boundaries]]\nvia = "mcp"\n${rule.replace('"admin"', '"staff:eve"')}`;
+  const rules = `\n[[acl]]\nusername = "dora"\nrole = "ReadWrite"\n${rule}${bound}`;
+  const more = eve + team + grant + rules;
+  await store.good(["access", "apply", await exportTo(store, (text) => text + more)]);
   await store.good(["user", "set", "dora", "--same-as", "alice"]);
   const old = await store.good(["access", "export"]);
   const [, version = ""] = /^# access version (\d+)/.exec(old) ?? [];
@@ -544,7 +548,9 @@ t.test("access history lists the versions, and rollback restores an earlier one"
   await store.good(["user", "remove", "staff:eve"]);
   const rolled = await store.good(["access", "rollback", version]);
   t.match(rolled, /removed since: alice, staff:eve/);
-  t.notMatch(await store.good(["access", "export"]), /alice|staff:eve/, "nor their groups");
+  const without = await store.good(["access", "export"]);
+  t.notMatch(without, /alice|staff:eve/, "nor their groups");
+  t.match(without.match(/^approvers.*/gm), ['approvers = ["admin"]'], "nor do they approve");
   await store.addUser("alice", "ReadOnly");
   t.match(await store.good(["access", "rollback", version]), /removed since: alice, staff:eve/);
   const [record, ...others] = (await store.good(["access", "export"])).match(/.*alice.*/g) ?? [];

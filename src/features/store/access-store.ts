@@ -5,8 +5,10 @@ import {
   groupHolder,
   type Holder,
   holderText,
+  type Limits,
   updatedUser,
   userHolder,
+  userOf,
   writtenGroup,
   writtenUser,
 } from "../../core/access/grant.ts";
@@ -373,9 +375,15 @@ export function planApply(records: AccessRecords, version: string): ReplacementP
   };
 }
 
+/** Without approvers who are gone. */
+function approvedByOthers<One extends Limits>(one: One, gone: ReadonlySet<string>) {
+  const { approvers = [], ...others } = one;
+  const left = approvers.filter((holder) => !gone.has(userOf(holder) ?? ""));
+  return { ...others, ...(left.length > 0 && { approvers: left }) };
+}
+
 /** @param removed users who get nothing back, since another person may have their name */
 export function planRollback(earlier: Snapshot, removed: readonly string[]): ReplacementPlan {
-  const { boundaries } = earlier;
   return (current) => {
     const missing = earlier.users.keys().filter((name) => !current.users.has(name));
     const gone = new Set([...removed, ...missing]);
@@ -388,7 +396,8 @@ export function planRollback(earlier: Snapshot, removed: readonly string[]): Rep
       if (group === undefined) return [];
       return { ...group, members: group.members.filter((member) => !gone.has(member)) };
     });
-    const grants = kept.flatMap(({ grants }) => grants);
+    const grants = kept.flatMap((one) => one.grants.map((grant) => approvedByOthers(grant, gone)));
+    const boundaries = earlier.boundaries.map((one) => approvedByOthers(one, gone));
     return replacementBy(current, merge(current, { users, groups, grants, boundaries }));
   };
 }
