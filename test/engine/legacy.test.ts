@@ -976,9 +976,11 @@ class RoundTrip {
 
       const at1000 = `"where":{"column":"id","cmp":"=","value":${1000 + id}}`;
       const change = `"database":"main","table":"${table}"`;
-      await this.#ask(`{"Update":{${change},"set":{"cell":${cell}},${at1000}}}`);
-      const changed = await this.#data(`"columns":["id"],"where":${compare("=", cell)}`);
-      test.match(changed, String(1000 + id), name(at, "set is equal"));
+      const found1000 = this.#select(`"columns":["id"],"where":${compare("=", cell)}`);
+      const changed = await this.#ask(
+        `{"Batch":[{"Update":{${change},"set":{"cell":${cell}},${at1000}}},${found1000}]}`,
+      );
+      test.match(changed.text, `{"id":${1000 + id}}`, name(at, "set is equal"));
       const returned = `"affected":1,"data":[{"cell":${cell}}]}`;
       const bound = await this.#ask(
         `{"Batch":[{"Delete":{${change},${at1000},"returning":["cell"]}},
@@ -986,12 +988,11 @@ class RoundTrip {
       );
       const both = `{"status":"success","data":[{${returned},{${returned}]}`;
       test.equal(bound.text, both, name(at, "set, and bind"));
-      await this.#ask(`{"Delete":{${change},${at1000}}}`);
+      const removal = `{"Delete":{${change},${at1000}}}`;
       const inserted = await this.#ask(
-        `{"Insert":{${change},"values":[{"id":${1000 + id},"cell":${cell}}],"returning":["cell"]}}`,
+        `{"Batch":[${removal},{"Insert":{${change},"values":[{"id":${1000 + id},"cell":${cell}}],"returning":["cell"]}},${removal}]}`,
       );
       test.match(inserted.text, returned, name(at, "insert"));
-      await this.#ask(`{"Delete":{${change},${at1000}}}`);
 
       const answer = await this.#scene.ask(
         this.#select(
