@@ -444,6 +444,7 @@ t.test("the MCP server has its own credential", async (t) => {
   t.match(problem, /mcp\.authorization_file: .*a file with safe permissions/);
 });
 
+// `test/files/files.test.ts` has every kind of file.
 t.test("a credential that others may read is refused by default", async (t) => {
   const file = secret(t, "Bearer hunter2", 0o604);
   const [problem = ""] = problemsOf(t, configured(file));
@@ -453,24 +454,12 @@ t.test("a credential that others may read is refused by default", async (t) => {
   t.equal(load(t, accepted).configuration.upstream.authorization, "Bearer hunter2");
 });
 
-t.test("a credential that group or others may write is always refused", async (t) => {
-  const file = secret(t, "Bearer hunter2", 0o620);
-  const [problem] = problemsOf(t, configured(file, "[auth]\ncheck_permissions = false\n"));
-  t.match(problem, `its group or others may write it; run: chmod 600 ${file}`);
-});
-
 t.test("a credential that is not a header value is refused and not shown", async (t) => {
   for (const content of ["", " \n", "hunter2\nhunter2", "hunter2\0hunter2", "hünter2"]) {
     const [problem = ""] = problemsOf(t, configured(secret(t, content, 0o600)));
     t.match(problem, "allowed: a file of one line of visible ASCII characters");
     t.notMatch(problem, /h.nter2/);
   }
-});
-
-t.test("a pipe as credential is refused without blocking", async (t) => {
-  const file = join(temporaryDirectory(t), "pipe");
-  execFileSync("mkfifo", ["-m", "600", file]);
-  t.match(problemsOf(t, configured(file)), [/allowed: a regular file$/]);
 });
 
 t.test("a configuration with a credential warns if others may read it", async (t) => {

@@ -218,6 +218,8 @@ t.test("only the documented paths are served", async (t) => {
       t.equal(status, 404, `${method} ${name}`);
     }
   }
+  const { status, headers } = await fetch(`${url}/oauth/token`);
+  t.strictSame([status, headers.get("allow")], [405, "POST, OPTIONS"]);
 });
 
 t.test("no other grant type is known", async (t) => {

@@ -539,18 +539,6 @@ t.test(
   },
 );
 
-t.test("paths are matched exactly", async (t) => {
-  const { url } = await openOAuthSetup(t);
-  for (const path of ["/oauth/REGISTER", "/oauth/register/", "/oauth/%74oken", "/oauth/", "/x"]) {
-    const answer = await fetch(url + path, { method: "POST" });
-    t.equal(answer.status, 404, path);
-    t.match(await answer.json(), { error: "not_found" });
-  }
-  const answer = await fetch(`${url}/oauth/token`);
-  t.equal(answer.status, 405);
-  t.equal(answer.headers.get("allow"), "POST, OPTIONS");
-});
-
 t.test("authorization requests are limited per address", async (t) => {
   const setting = await openOAuthSetup(t);
   const client_id = await registered(setting);
