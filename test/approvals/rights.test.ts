@@ -1,5 +1,7 @@
 /** Approvals become void when the rights that they depend on change. */
 import { readFile } from "node:fs/promises";
+import { DatabaseSync } from "node:sqlite";
+import { mock } from "node:test";
 import t from "tap";
 import { epochSeconds } from "../../src/core/base/clock.ts";
 import { openApprovalsIn } from "../../src/features/approvals/approval-file.ts";
@@ -67,6 +69,19 @@ t.test("a changed entry voids a pending approval", async (t) => {
   await edit((text) => text.replace('approvers = ["dave", "bot"]', 'approvers = ["bot", "dave"]'));
   t.match(await ask(bot, query, id), isVoid);
   t.not(idIn(await ask(bot, query)), id);
+});
+
+t.test("the approvals of thousands of users end in one transaction", async (t) => {
+  const id = idIn(await ask(bot, removeOne(1)));
+  const users = Array.from({ length: 3000 }, (_, number) => `user-${number}`);
+  const store = await openApprovalsIn(gateway.home, 30);
+  const { mock: exec } = mock.method(DatabaseSync.prototype, "exec");
+  await store.invalidateAll(users, "no one's");
+  await store.invalidateAll([...users, "bot"], "removed");
+  exec.restore();
+  await store.close();
+  t.equal(exec.calls.filter(({ arguments: [sql] }) => sql.startsWith("BEGIN")).length, 2);
+  t.match(await step(gateway, id, "approval_void"), { reason: "removed" });
 });
 
 t.test("approvals of a user whose tokens were all revoked are void", async (t) => {

@@ -245,6 +245,13 @@ async function end(
   await recordStep(tx, id, `approval_${state}`, more);
 }
 
+async function invalidate(tx: ApprovalTransaction, id: string, reason: string): Promise<void> {
+  const state = (await find(tx, id))?.state;
+  if (state !== "approved" && state !== "pending") return;
+  await tx.query("UPDATE approvals SET reason = $1 WHERE id = $2", reason, id);
+  await end(tx, id, "void", { reason });
+}
+
 async function expire(tx: ApprovalTransaction, keepMs: number): Promise<void> {
   const { query, now } = tx;
   const due = await query(
@@ -423,18 +430,20 @@ export class ApprovalStore {
     });
   }
 
-  async invalidate(id: string, reason: string): Promise<void> {
-    await this.#transaction(async (tx) => {
-      const state = (await find(tx, id))?.state;
-      if (state !== "approved" && state !== "pending") return;
-      await tx.query("UPDATE approvals SET reason = $1 WHERE id = $2", reason, id);
-      await end(tx, id, "void", { reason });
-    });
+  invalidate(id: string, reason: string): Promise<void> {
+    return this.#transaction((tx) => invalidate(tx, id, reason));
   }
 
-  async invalidateAll(username: string, reason: string): Promise<void> {
-    const own = (await this.list()).filter((approval) => approval.username === username);
-    for (const { id } of own) await this.invalidate(id, reason);
+  /** Ends all approvals of these users, which may be thousands, in one transaction. */
+  async invalidateAll(usernames: readonly string[], reason: string): Promise<void> {
+    const sql = "SELECT id, username FROM approvals WHERE state IN ('pending', 'approved')";
+    const gone = new Set<unknown>(usernames);
+    await this.#transaction(async (tx) => {
+      for (const row of await tx.query(sql)) {
+        const isGone = "id" in row && "username" in row && gone.has(row.username);
+        if (isGone) await invalidate(tx, String(row.id), reason);
+      }
+    });
   }
 
   /**

@@ -130,10 +130,9 @@ export async function openApprovals(options: ApprovalOptions): Promise<Approvals
   const exists = () => shared !== undefined || isThere(approvalFilePath(loaded.serviceDirectory));
   if (exists()) await use(async () => {}).catch(() => {});
   access.subscribe((event) => {
-    if (event.kind === "failed" || !exists()) return;
-    for (const name of event.diff.usersRemoved) {
-      void use((current) => current.invalidateAll(name, "the user was removed")).catch(() => {});
-    }
+    const gone = event.kind === "failed" ? [] : event.diff.usersRemoved;
+    if (gone.length === 0 || !exists()) return;
+    void use((current) => current.invalidateAll(gone, "the user was removed")).catch(() => {});
   });
   return {
     use,
