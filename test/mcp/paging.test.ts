@@ -1,5 +1,6 @@
 import t from "tap";
 import { createSchemaSource } from "../../src/core/upstream/schema-source.ts";
+import { findNextPage } from "../../src/features/mcp/tool-results.ts";
 import { ask } from "../kit/client.ts";
 import { openEmbedded } from "./kit.ts";
 import { statelessCall } from "./messages.ts";
@@ -109,6 +110,19 @@ t.test("a cursor with an integer beyond 2^53 keeps every digit", async (t) => {
   t.match(first.structured, { next_after: ["9007199254740993"] });
   const second = await mcp.call("select", { ...page, after: first.structured?.next_after });
   t.same(second.structured, { rows: [{ id: "9007199254740995" }], truncated: false });
+});
+
+t.test("a decimal is part of a cursor only if a double keeps its digits", async (t) => {
+  const byPrice = new Map([
+    ["columns", Buffer.from('["price"]')],
+    ["order_by", Buffer.from('{"column":"price"}')],
+  ]);
+  const nextPage = findNextPage(byPrice, "full", async () => true);
+  const after = async (price: string) =>
+    (await nextPage([{ price: JSON.rawJSON(price) }])).next_after;
+  t.strictSame(await after("1.50"), [1.5]);
+  t.strictSame(await after("-0.00123456789012345e2"), [-0.123456789012345]);
+  t.equal(await after("1.000000000000000001"), undefined);
 });
 
 t.test("64-bit integers keep their digits in arguments and results", async (t) => {
