@@ -156,11 +156,11 @@ function endedBy({ previous, snapshot, diff }: Loaded): User[] {
   });
 }
 
-/** Users who were enabled or got another password, so that earlier failed logins do not count. */
+/** Users who were added, enabled or got another password, so that earlier failed logins do not count. */
 export function usersUnlockedBy({ previous, snapshot, diff }: Loaded): string[] {
-  return diff.usersChanged.filter((name) => {
+  return [...diff.usersAdded, ...diff.usersChanged].filter((name) => {
     const [before, after] = [previous, snapshot].map(({ users }) => users.get(name));
-    if (before === undefined || after === undefined) return false;
+    if (before === undefined || after === undefined) return true;
     return (
       passwordFingerprint(before) !== passwordFingerprint(after) ||
       (before.disabled && !after.disabled)
