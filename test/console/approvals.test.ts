@@ -371,6 +371,27 @@ t.test("a requester cannot decide under another name of the same person", async 
   await succeed(gateway.send("PATCH", "/api/users/bot", { same_as: null }, root));
 });
 
+t.test("a new user of a name does not see what an earlier one requested", async (t) => {
+  const own = await open(t);
+  const id = idIn(await own.ask(own.bot, removal));
+  await own.run("deny", id);
+  const page = `/approvals/${id}`;
+  const [before] = await signedInAs(t, own.url, "bot");
+  t.match(await before?.get(page), { status: 200, text: /main\.orders/ });
+  await succeed(own.gateway.send("DELETE", "/api/users/bot", undefined, own.root));
+  const user = {
+    username: "bot",
+    password: passwordOf("bot"),
+    database: "other",
+    role: "ReadOnly",
+  };
+  t.equal((await own.gateway.send("POST", "/api/users", user, own.root)).status, 201);
+  const [after, admin] = await signedInAs(t, own.url, "bot", "root");
+  t.equal((await after?.get(page))?.status, 404);
+  t.notMatch((await after?.get("/approvals"))?.text, /main\.orders/);
+  t.match((await admin?.get("/approvals"))?.text, page, "an administrator does");
+});
+
 t.test("requesters and users without the right cannot decide", async (t) => {
   await limit(plain, { approvers: ["dave", "bot"] });
   const id = idIn(await ask(bot, removal));

@@ -479,7 +479,10 @@ function authorOf({ snapshot, actor }: Visitor, { rules }: Approval): Approver {
 /** The visitor's relation to an approval; undefined if the visitor may not see it. */
 function relationOf(visitor: Visitor, approval: Approval) {
   const { snapshot, actor, maySee, isAdministrator, isManager } = visitor;
-  if (namesOfPerson(snapshot, approval.username).has(actor.username)) return "requester";
+  const { username, asked } = approval;
+  // An earlier user may have had the name.
+  const isOwn = asked >= visitor.earliestIssue(username) * 1000;
+  if (isOwn && namesOfPerson(snapshot, username).has(actor.username)) return "requester";
   if (mayApprove(snapshot, authorOf(visitor, approval), approval)) return "approver";
   const manages = isManager && approval.rules.every(({ database }) => maySee(database));
   return isAdministrator || manages ? "observer" : undefined;

@@ -11,6 +11,7 @@ import { type EntryRole, isExternalUsername, splitNames } from "../../core/acces
 import type { Snapshot } from "../../core/access/snapshot.ts";
 import { type Html, html, type Part } from "../../core/base/html.ts";
 import { counted } from "../../core/base/suggestion.ts";
+import type { Revocations } from "../../core/identity/revocations.ts";
 import { visibleJson } from "../approvals/preview.ts";
 import { formatDate, offsetName, zoneInUse } from "./moment.ts";
 import type { CurrentSession } from "./sessions.ts";
@@ -34,6 +35,7 @@ export interface Visitor {
   readonly isManager: boolean;
   /** True for a database on which the visitor may grant, and so may see grants and queries. */
   readonly maySee: (database: string) => boolean;
+  readonly earliestIssue: Revocations["earliestIssue"];
 }
 
 export interface ConsolePage {

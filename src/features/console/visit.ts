@@ -82,6 +82,7 @@ export function visitorOf(c: ConsoleRequest): Visitor {
     isAdministrator: isAdministrator(snapshot, actor),
     isManager: mayUseAnywhere(snapshot, actor, "GRANT"),
     maySee: (database: string) => maySeeGrants(snapshot, actor, database),
+    earliestIssue: (name) => gateway.revocations.earliestIssue(name),
   };
 }
 
