@@ -14,6 +14,7 @@ import {
   writeFile,
 } from "node:fs/promises";
 import path from "node:path";
+import { DatabaseSync } from "node:sqlite";
 import { mock } from "node:test";
 import { setTimeout as delay } from "node:timers/promises";
 import type { Test } from "tap";
@@ -258,6 +259,24 @@ t.test("within a process, only one caller holds the lock at a time", async (t) =
   await Promise.all(Array.from({ length: 10 }, () => withLock(file, work)));
   t.equal(most, 1);
   t.equal(statSync(path.join(path.dirname(file), ".file.lock")).mode & 0o777, 0o600);
+});
+
+t.test("callers in one process take turns, and do not try again and again", async (t) => {
+  const file = fileIn(t);
+  const { mock: exec } = mock.method(DatabaseSync.prototype, "exec");
+  t.teardown(() => exec.restore());
+  const held = Promise.withResolvers<void>();
+  const first = withLock(file, () => held.promise);
+  const order: number[] = [];
+  const numbers = Array.from({ length: 1000 }, (_, number) => number);
+  const others = numbers.map((number) => withLock(file, async () => void order.push(number)));
+  t.equal(await withLock(`${file}.other`, async () => "other"), "other", "another file is free");
+  await delay(100);
+  held.resolve();
+  await Promise.all([first, ...others]);
+  t.strictSame(order, numbers);
+  const tries = exec.calls.filter(({ arguments: [sql] }) => sql === "BEGIN EXCLUSIVE");
+  t.equal(tries.length, numbers.length + 2);
 });
 
 t.test("a lock excludes other processes, also while callers in this one wait", async (t) => {

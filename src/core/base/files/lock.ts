@@ -2,6 +2,7 @@ import { closeSync, existsSync, openSync } from "node:fs";
 import path from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { setTimeout as delay } from "node:timers/promises";
+import { Turns } from "../turns.ts";
 import { appendFlags, giveToDirectoryOwner, replaceFile } from "./guarded.ts";
 
 export class LockTimeoutError extends Error {
@@ -13,6 +14,10 @@ export class LockTimeoutError extends Error {
 
 const WAIT_MS = 10_000;
 const RETRY_MS = 10;
+/** For a caller whose turn comes late, since others of this process had the lock before. */
+const LEAST_WAIT_MS = 500;
+/** Callers of this process by file. Thousands that each try again and again would block it. */
+const queues = new Map<string, Turns>();
 /** SQLite's result code if another connection has locked the file. */
 export const SQLITE_BUSY = 5;
 const systemRefusals = new Set(["EROFS", "EACCES", "EPERM", "ENOSPC", "EDQUOT", "EIO"]);
@@ -86,13 +91,20 @@ async function acquire(file: string, wait: number, mayBeFull: boolean): Promise<
  * @throws LockTimeoutError if another holder keeps it too long, LockRefusedError if the directory
  * is read-only or full
  */
-export async function withLock<T>(file: string, work: () => Promise<T>): Promise<T> {
-  const database = await acquire(file, WAIT_MS, false);
-  try {
-    return await work();
-  } finally {
-    database.close();
-  }
+export function withLock<T>(file: string, work: () => Promise<T>): Promise<T> {
+  const deadline = performance.now() + WAIT_MS;
+  const name = path.resolve(file);
+  const turns = queues.get(name) ?? new Turns();
+  queues.set(name, turns);
+  return turns.run(async () => {
+    const wait = Math.max(deadline - performance.now(), LEAST_WAIT_MS);
+    const database = await acquire(file, wait, false);
+    try {
+      return await work();
+    } finally {
+      database.close();
+    }
+  });
 }
 
 /**
