@@ -353,6 +353,28 @@ t.test("waiting for a lock ends after its timeout", async (t) => {
   });
 });
 
+t.test("callers whose time is over try once while another process keeps the lock", async (t) => {
+  const file = fileIn(t);
+  const holder = startHolder(file);
+  t.teardown(() => holder.kill("SIGKILL"));
+  await once(holder.stdout, "data");
+  const { now } = performance;
+  let later = 0;
+  const clock = mock.method(performance, "now", () => now.call(performance) + later);
+  const { mock: exec } = mock.method(DatabaseSync.prototype, "exec");
+  t.teardown(() => {
+    clock.mock.restore();
+    exec.restore();
+  });
+  const callers = Array.from({ length: 50 }, () => withLock(file, async () => "held"));
+  later = 11_000;
+  const failed = await Promise.allSettled(callers);
+  const names = failed.map((one) => (one.status === "rejected" ? one.reason.name : one.value));
+  t.strictSame(new Set(names), new Set(["LockTimeoutError"]));
+  // The first one in line still waits for half a second.
+  t.ok(exec.callCount() < 150, `${exec.callCount()} tries`);
+});
+
 t.test("a missing directory causes the error of the file system", async (t) => {
   const file = fileIn(t, "missing");
   await t.rejects(

@@ -16,8 +16,15 @@ const WAIT_MS = 10_000;
 const RETRY_MS = 10;
 /** For a caller whose turn comes late, since others of this process had the lock before. */
 const LEAST_WAIT_MS = 500;
+
+interface Queue {
+  readonly turns: Turns;
+  /** True if another process kept the lock too long. Then those whose time is over try only once. */
+  isStuck: boolean;
+}
+
 /** Callers of this process by file. Thousands that each try again and again would block it. */
-const queues = new Map<string, Turns>();
+const queues = new Map<string, Queue>();
 /** SQLite's result code if another connection has locked the file. */
 export const SQLITE_BUSY = 5;
 const systemRefusals = new Set(["EROFS", "EACCES", "EPERM", "ENOSPC", "EDQUOT", "EIO"]);
@@ -94,11 +101,13 @@ async function acquire(file: string, wait: number, mayBeFull: boolean): Promise<
 export function withLock<T>(file: string, work: () => Promise<T>): Promise<T> {
   const deadline = performance.now() + WAIT_MS;
   const name = path.resolve(file);
-  const turns = queues.get(name) ?? new Turns();
-  queues.set(name, turns);
-  return turns.run(async () => {
-    const wait = Math.max(deadline - performance.now(), LEAST_WAIT_MS);
-    const database = await acquire(file, wait, false);
+  const queue = queues.get(name) ?? { turns: new Turns(), isStuck: false };
+  queues.set(name, queue);
+  return queue.turns.run(async () => {
+    const least = queue.isStuck ? 0 : LEAST_WAIT_MS;
+    queue.isStuck = true;
+    const database = await acquire(file, Math.max(deadline - performance.now(), least), false);
+    queue.isStuck = false;
     try {
       return await work();
     } finally {
