@@ -627,6 +627,22 @@ t.test("handles open in every worker, and while authentication is off", async (t
     const page = await shared.gateway.send("POST", "/_search/scroll", next, token);
     t.equal(page.status, 200, page.text);
   }
+  const root = await shared.login("root");
+  const users = "/_gatehouse/api/users";
+  t.equal((await shared.gateway.send("DELETE", `${users}/lars`, undefined, root)).status, 200);
+  const lars = {
+    username: "lars",
+    password: "lars password",
+    database: "main",
+    role: "ReadOnly",
+  };
+  t.equal((await shared.gateway.send("POST", users, lars, root)).status, 201);
+  const anew = await shared.login("lars");
+  const refused = await shared.gateway.send("POST", "/_search/scroll", next, anew);
+  t.match(refused, { status: 404, text: /handle_not_found/ }, "of an earlier user of that name");
+  const again = await shared.gateway.send("POST", "/a/_search?scroll=1m", {}, anew);
+  const ownNext = { scroll_id: String(again.body._scroll_id) };
+  t.equal((await shared.gateway.send("POST", "/_search/scroll", ownNext, anew)).status, 200);
   const opened = await open(t, "opensearch", scrolls, { auth: "enabled = false" });
   const first = await opened.gateway.send("POST", "/a/_search?scroll=1m", {});
   const own = { scroll_id: String(first.body._scroll_id) };

@@ -21,6 +21,7 @@ import {
 import type { Gateway } from "../../core/http/gateway.ts";
 import { AUDITED_OPERATIONS, countAccesses, countCall } from "../../core/http/query.ts";
 import type { Endpoint, Route, Router } from "../../core/http/route.ts";
+import { accountOf } from "../../core/identity/revocations.ts";
 import { quoteName } from "../../core/json/fault.ts";
 import { foreignTable, placeName, wholeDatabase } from "../../core/query/names.ts";
 import type { PermissionClass } from "../../core/query/permissions.ts";
@@ -370,6 +371,7 @@ export class PresetServer {
       const { snapshot } = gateway.access;
       return decideWholeDatabase(snapshot, subject, permission, database, origin, table).reason;
     };
+    const account = () => accountOf(gateway.revocations, user ?? "");
     return {
       method: request.method ?? "",
       path: routed.parameters,
@@ -391,8 +393,8 @@ export class PresetServer {
             mayUseInside(gateway.access.snapshot, subject, permission, database, origin)
           : ["allowed", "not_narrowable"].includes(reasonFor(permission, database, table)),
       lookup: (lookedUp, rememberMs = 0) => this.#lookups.ask(lookedUp, rememberMs, exchange),
-      seal: (kind, handle) => this.#handles.seal(kind, user ?? "", handle),
-      open: async (kind, sealed) => this.#handles.open(kind, user ?? "", sealed),
+      seal: (kind, handle) => this.#handles.seal(kind, account(), handle),
+      open: async (kind, sealed) => this.#handles.open(kind, account(), sealed),
     };
   }
 
