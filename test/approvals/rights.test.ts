@@ -92,9 +92,15 @@ t.test("approvals of a user whose tokens were all revoked are void", async (t) =
   const query = removeOne(20);
   const first = idIn(await ask(await gateway.login("eve", evePassword), query));
   await run("approve", first);
+  const kept = idIn(await ask(bot, removeOne(22)));
+  await run("approve", kept);
+  const renamed = attributes.replace("bot", "tob");
+  await edit((text) => text.replace(attributes, renamed));
+  await edit((text) => text.replace(renamed, attributes));
   const text = await readFile(gateway.accessFile, "utf8");
   t.equal((await gateway.send("DELETE", "/api/users/eve", undefined, root)).status, 200);
   t.match(await step(gateway, first, "approval_void"), { reason: "the user was removed" });
+  t.match(await ask(bot, removeOne(22), kept), { status: 200 }, "of a user who is back at once");
   await edit(() => text);
   const second = await gateway.login("eve", evePassword);
   t.match(await ask(second, query, first), isVoid, "of an earlier user of that name");

@@ -136,8 +136,8 @@ export function reportConfiguration(log: Log, reload: ConfigurationReload): void
   if (keys.length > 0) log.warn({ keys }, "these configuration keys take effect after a restart");
 }
 
-/** A file that is written in pieces briefly lacks its end, and a revocation cannot be undone. */
-const CONFIRM_AFTER_MS = 2000;
+/** A file that is written in pieces briefly lacks its end, and what ends then cannot be undone. */
+export const CONFIRM_AFTER_MS = 2000;
 /** Workers act one after the other. One suffices, and the others are its backup. */
 const TURN_MS = 500;
 const MAX_TURNS = 4;

@@ -1,4 +1,5 @@
 import { createHash } from "node:crypto";
+import { setTimeout as delay } from "node:timers/promises";
 import type { AccessRules } from "../../core/access/access-rules.ts";
 import type { Subject } from "../../core/access/grant.ts";
 import { limitsFor } from "../../core/access/rights.ts";
@@ -8,6 +9,7 @@ import type { LoadedConfiguration } from "../../core/config/load.ts";
 import { type Exchange, queryOrigin } from "../../core/http/exchange.ts";
 import type { Admission, Gateway, NeededApproval } from "../../core/http/gateway.ts";
 import { AUDITED_OPERATIONS } from "../../core/http/query.ts";
+import { CONFIRM_AFTER_MS } from "../../core/http/reloads.ts";
 import type { Audit } from "../../core/observe/audit.ts";
 import type { Log } from "../../core/observe/log.ts";
 import type { Metrics } from "../../core/observe/metrics.ts";
@@ -129,10 +131,18 @@ export async function openApprovals(options: ApprovalOptions): Promise<Approvals
   });
   const exists = () => shared !== undefined || isThere(approvalFilePath(loaded.serviceDirectory));
   if (exists()) await use(async () => {}).catch(() => {});
-  access.subscribe((event) => {
-    const gone = event.kind === "failed" ? [] : event.diff.usersRemoved;
-    if (gone.length === 0 || !exists()) return;
-    void use((current) => current.invalidateAll(gone, "the user was removed")).catch(() => {});
+  const closed = new AbortController();
+  opened.defer(() => closed.abort());
+  access.subscribe(async (event) => {
+    const removed = event.kind === "failed" ? [] : event.diff.usersRemoved;
+    if (removed.length === 0 || !exists()) return;
+    try {
+      await delay(CONFIRM_AFTER_MS, undefined, { signal: closed.signal });
+      const gone = removed.filter((name) => !access.snapshot.users.has(name));
+      if (gone.length > 0) await use((one) => one.invalidateAll(gone, "the user was removed"));
+    } catch {
+      // Has been logged, or the gateway stops.
+    }
   });
   return {
     use,
