@@ -11,6 +11,7 @@ import {
 import promises from "node:fs/promises";
 import { syncBuiltinESMExports } from "node:module";
 import path from "node:path";
+import { DatabaseSync } from "node:sqlite";
 import { mock } from "node:test";
 import { setTimeout as delay } from "node:timers/promises";
 import t from "tap";
@@ -289,4 +290,32 @@ t.test("a revocation beside 60,000 others does not stall the event loop", async 
     await revocations.revokeToken(token);
     t.ok(revocations.isRevoked({ ...token, username: "bob", issuedAt: until }));
   });
+});
+
+t.test("revocations that arrive together are written together", async (t) => {
+  const file = path.join(temporaryDirectory(t), "revocations");
+  const fail = (error: unknown) => t.fail(String(error));
+  const revocations = await openRevocations(file, {
+    checkRead: true,
+    onFailure: fail,
+    onLost: fail,
+  });
+  t.teardown(() => revocations.close());
+  const { mock: exec } = mock.method(DatabaseSync.prototype, "exec");
+  t.teardown(() => exec.restore());
+  const until = epochSeconds() + 3600;
+  const names = Array.from({ length: 3000 }, (_, number) => `user-${number}`);
+  await Promise.all([
+    ...names.map((name) => revocations.revokeUserBefore(name, until)),
+    ...names.map((name) => revocations.revokeToken({ tokenId: name, expiresAt: until })),
+  ]);
+  const locked = exec.calls.filter(({ arguments: [sql] }) => sql === "BEGIN EXCLUSIVE");
+  t.ok(locked.length <= 2, `the file was locked ${locked.length} times`);
+  const stored = await revocationsIn(file, { checkRead: true }).read();
+  t.equal(stored.count, 2 * names.length);
+  for (const known of [stored, revocations]) {
+    t.ok(names.every((name) => known.earliestIssue(name) === until));
+    const token = { username: "bob", issuedAt: until };
+    t.ok(names.every((tokenId) => known.isRevoked({ ...token, tokenId })));
+  }
 });

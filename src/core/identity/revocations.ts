@@ -18,6 +18,7 @@ import {
 import { withLock } from "../base/files/lock.ts";
 import { followFiles } from "../base/files/watch.ts";
 import { Refusal } from "../base/refusal.ts";
+import { Turns } from "../base/turns.ts";
 import { LONGEST_TOKEN_SECONDS } from "../config/schema.ts";
 import type { TokenClaims } from "./token.ts";
 
@@ -316,9 +317,29 @@ export async function openRevocations(
     }
   }
 
-  async function add(choose: Choose): Promise<void> {
-    await revoke(file, checkRead, (written) => [...choose(written), ...lost]);
+  async function addNow(chosen: readonly Choose[]): Promise<void> {
+    await revoke(file, checkRead, (written) => [
+      ...chosen.flatMap((choose) => choose(written)),
+      ...lost,
+    ]);
     await Promise.all([following.reload(), broadcastReload?.()]);
+  }
+
+  const turns = new Turns();
+  let next: { readonly chosen: Choose[]; readonly added: Promise<void> } | undefined;
+
+  /** Those that arrive during a write are written together: a removal of thousands of users is one. */
+  function add(choose: Choose): Promise<void> {
+    if (next === undefined) {
+      const chosen: Choose[] = [];
+      const added = turns.run(() => {
+        next = undefined;
+        return addNow(chosen);
+      });
+      next = { chosen, added };
+    }
+    next.chosen.push(choose);
+    return next.added;
   }
 
   const following = followFiles([file], reloadNow);
