@@ -353,7 +353,7 @@ t.test("waiting for a lock ends after its timeout", async (t) => {
   });
 });
 
-t.test("callers whose time is over try once while another process keeps the lock", async (t) => {
+t.test("callers whose wait has ended try once while another process keeps the lock", async (t) => {
   const file = fileIn(t);
   const holder = startHolder(file);
   t.teardown(() => holder.kill("SIGKILL"));

@@ -19,7 +19,7 @@ const LEAST_WAIT_MS = 500;
 
 interface Queue {
   readonly turns: Turns;
-  /** True if another process kept the lock too long. Then those whose time is over try only once. */
+  /** True if another process kept the lock too long. Then callers whose wait has ended try only once. */
   isStuck: boolean;
 }
 
