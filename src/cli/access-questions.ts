@@ -31,7 +31,7 @@ import {
   predictOutcome,
   type QueryCaller,
 } from "../core/http/query-outcome.ts";
-import { keepSpelling } from "../core/json/exact.ts";
+import { parseUnrounded } from "../core/json/exact.ts";
 import { termText } from "../core/query/conditions.ts";
 import { batchKey } from "../core/query/grammar.ts";
 import { definitions, permissionsOfAll } from "../core/query/operations.ts";
@@ -165,7 +165,7 @@ function viewOutcome(
   { query, decided, body, ...outcome }: PredictedOutcome,
 ): object {
   const toView = (terms: readonly Term[] = []): unknown[] =>
-    terms.map((term) => JSON.parse(termText(term), keepSpelling));
+    terms.map((term) => parseUnrounded(termText(term)));
   const decisions = (decided?.decisions ?? []).map(({ filters, ...decision }, at) => {
     const { operation, database, tables } = query?.accesses[at] ?? {};
     const added = filters?.flatMap((filter) => toView(filter.added));

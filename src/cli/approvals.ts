@@ -3,7 +3,7 @@ import { openGrammar } from "../app/own-engine.ts";
 import { isThere, systemUser } from "../core/base/files/guarded.ts";
 import { counted } from "../core/base/suggestion.ts";
 import type { LoadedConfiguration } from "../core/config/load.ts";
-import { keepSpelling } from "../core/json/exact.ts";
+import { parseUnrounded } from "../core/json/exact.ts";
 import { EngineRefusal } from "../engine/refusal.ts";
 import { answerText } from "../engine/spool.ts";
 import {
@@ -173,7 +173,7 @@ async function show(id: string, options: CommonOptions): Promise<void> {
   }
   const query = kept?.body.toString("utf8");
   if (options.json) {
-    const read = (row: string): unknown => JSON.parse(row, keepSpelling);
+    const read = (row: string): unknown => parseUnrounded(row);
     const { affected, digest, before = [], after = [] } = rows ?? {};
     const shown = { affected, digest, before: before.map(read), after: after.map(read) };
     return printJson({ ...viewApproval(approval), query, preview: rows ? shown : preview });

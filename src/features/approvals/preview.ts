@@ -4,7 +4,7 @@ import { decideQuery } from "../../core/access/policy.ts";
 import { filterAdditions } from "../../core/access/rights.ts";
 import type { Snapshot } from "../../core/access/snapshot.ts";
 import { runCooperatively, type Steps } from "../../core/base/cooperative-scheduling.ts";
-import { keepSpelling } from "../../core/json/exact.ts";
+import { parseUnrounded } from "../../core/json/exact.ts";
 import { addToBytes } from "../../core/query/additions.ts";
 import type { Grammar } from "../../core/query/grammar.ts";
 import type { QueryLimit } from "../../core/query/limits.ts";
@@ -106,7 +106,7 @@ const refusedShape = z.object({ message: z.string() });
 
 /** Reads the engine's answer to a Preview. @throws Error for any other answer */
 export function readPreviewRows(status: number, text: string): PreviewRows | NoPreview {
-  const answer: unknown = JSON.parse(text, keepSpelling);
+  const answer: unknown = parseUnrounded(text);
   if (status === 200) return shownShape.parse(answer);
   return { reason: refusedPreview(refusedShape.parse(answer).message) };
 }

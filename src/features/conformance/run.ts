@@ -1,6 +1,6 @@
 import { readFileSync } from "node:fs";
 import * as z from "zod";
-import { keepSpelling } from "../../core/json/exact.ts";
+import { parseUnrounded } from "../../core/json/exact.ts";
 import { batchKey } from "../../core/query/grammar.ts";
 import type { Level } from "../../core/query/kind.ts";
 import { askTarget, type WholeAnswer } from "../../core/upstream/health-check.ts";
@@ -16,7 +16,7 @@ export function isObject(value: unknown): value is JsonObject {
 
 /** Keeps the digits of every number. @throws SyntaxError */
 export function parseJson(text: string): unknown {
-  return JSON.parse(text, keepSpelling);
+  return parseUnrounded(text);
 }
 
 /** Formats a value on one line, with a space after `:` and `,`. */

@@ -13,7 +13,7 @@ import { counted } from "../../core/base/suggestion.ts";
 import type { Gateway } from "../../core/http/gateway.ts";
 import { predictInSteps } from "../../core/http/query-outcome.ts";
 import { identify } from "../../core/identity/authenticate.ts";
-import { isObject, keepSpelling } from "../../core/json/exact.ts";
+import { isObject, parseUnrounded } from "../../core/json/exact.ts";
 import { placeName } from "../../core/query/names.ts";
 import { STEP_BYTES } from "../../core/query/parse.ts";
 import { ask } from "../../core/upstream/database.ts";
@@ -372,7 +372,7 @@ ${isPending && rows && decisionForms(approval, visitor.csrf, digest, confirmatio
 type Row = ReadonlyMap<string, string>;
 
 function readRow(text: string): Row {
-  const row: unknown = JSON.parse(text, keepSpelling);
+  const row: unknown = parseUnrounded(text);
   const entries = isObject(row) ? Object.entries(row) : [];
   return new Map(entries.map(([name, value]) => [name, JSON.stringify(value)]));
 }

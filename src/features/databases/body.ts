@@ -6,7 +6,7 @@ import { Refusal } from "../../core/base/refusal.ts";
 import { bodyTooLarge, readBody, requireLength } from "../../core/http/body.ts";
 import { type Exchange, hasBody } from "../../core/http/exchange.ts";
 import type { Gateway } from "../../core/http/gateway.ts";
-import { parseExactInSteps } from "../../core/json/exact.ts";
+import { parseAccepted, parseExactInSteps } from "../../core/json/exact.ts";
 import { quoteName } from "../../core/json/fault.ts";
 import { requireUtf8 } from "../../core/json/lexical.ts";
 import {
@@ -29,7 +29,7 @@ import {
  */
 export function readJson(bytes: Buffer): Json {
   requireOneReading(bytes);
-  return JSON.parse(bytes.toString());
+  return parseAccepted(bytes.toString());
 }
 
 /** Longer bodies are read in steps, so that other requests are served in between. */
@@ -121,7 +121,7 @@ export class Lines {
   /** Goes to the next line, and reads it. @throws JsonFault */
   read(): Json {
     this.check();
-    return JSON.parse(this.bytes.toString("utf8", this.start, this.end));
+    return parseAccepted(this.bytes.toString("utf8", this.start, this.end));
   }
 }
 

@@ -14,7 +14,7 @@ import {
 import { Agent, setGlobalDispatcher } from "undici";
 import { z } from "zod";
 import { readLines } from "../../core/base/read-stream.ts";
-import { isObject, type JsonObject, keepSpelling, parseIfJson } from "../../core/json/exact.ts";
+import { isObject, type JsonObject, parseIfJson, parseUnrounded } from "../../core/json/exact.ts";
 import {
   encodeHeaderValue,
   errorCode,
@@ -451,7 +451,7 @@ export class StdioBridge {
 
 async function readLine(line: Buffer): Promise<{ read: McpMessage; message: JSONRPCMessage }> {
   const read = await readMessage(line);
-  const message: unknown = JSON.parse(line.toString("utf8"), keepSpelling);
+  const message: unknown = parseUnrounded(line.toString("utf8"));
   const isMessage =
     isJSONRPCRequest(message) || isJSONRPCNotification(message) || isJSONRPCResponse(message);
   if (isMessage) return { read, message };

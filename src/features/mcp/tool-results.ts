@@ -313,12 +313,9 @@ function narrowedIn({ filters }: FilteredAnswer): { readonly narrowed?: string }
 }
 
 /** An integer beyond 2^53 - 1 becomes a string, and decimals keep their digits. */
-function keepDigits(key: string, value: unknown, context?: { readonly source?: string }): unknown {
-  const { source = "" } = context ?? {};
+function keepDigits(source: string): unknown {
   const isKept = /^-?\d+$/.test(source) ? Number.isSafeInteger : Number.isFinite;
-  return typeof value === "number" && !isKept(Number(source))
-    ? source
-    : keepSpelling(key, value, context);
+  return isKept(Number(source)) ? keepSpelling(source) : source;
 }
 
 function parseContent(text: string): Content {
