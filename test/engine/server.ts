@@ -2,7 +2,7 @@ import { once } from "node:events";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { Logger } from "pino";
 import { ClientError } from "../../src/core/base/client-error.ts";
-import { keepDigits } from "../../src/core/json/exact.ts";
+import { keepDigits, parseUnrounded } from "../../src/core/json/exact.ts";
 import { createGrammar } from "../../src/core/query/grammar.ts";
 import { parseQuery } from "../../src/core/query/parse.ts";
 import { isReadOnly } from "../../src/core/query/query.ts";
@@ -94,7 +94,7 @@ async function serve(
       query,
       body,
       isRead: isReadOnly(query),
-      limits: JSON.parse(String(headers["x-test-limits"] ?? "[]"), keepDigits),
+      limits: parseUnrounded(String(headers["x-test-limits"] ?? "[]"), keepDigits),
       seesSchema: headers["x-test-narrowed"] === undefined,
       accept: headers.accept,
       report: (report) => response.setHeader("x-test-report", JSON.stringify(report)),

@@ -5,7 +5,7 @@ import * as z from "zod";
 import { issueCode } from "../administration/actions.ts";
 import { Sums } from "../base/fair-queue.ts";
 import { Refusal } from "../base/refusal.ts";
-import { keepDigits } from "../json/exact.ts";
+import { keepDigits, parseUnrounded } from "../json/exact.ts";
 import { JsonFault, quoteName } from "../json/fault.ts";
 import { requireOneReading } from "../json/one-reading.ts";
 import { freeMemory } from "../upstream/http1/connection.ts";
@@ -181,7 +181,9 @@ export function parseBody<Shape extends z.ZodType>(body: Buffer, shape: Shape): 
     const message = `Request body is not valid JSON: ${error.message}`;
     throw new Refusal("invalid_body", { message, cause: error });
   }
-  const parsed = shape.safeParse(JSON.parse(body.toString(), keepDigits), { reportInput: true });
+  const parsed = shape.safeParse(parseUnrounded(body.toString(), keepDigits), {
+    reportInput: true,
+  });
   if (parsed.success) return parsed.data;
   const { issues } = parsed.error;
   const refused = issues.map(issueCode);

@@ -3,7 +3,7 @@ import type { JWK } from "jose";
 import { importJWK } from "jose/key/import";
 import { epochSeconds } from "../base/clock.ts";
 import { Refusal } from "../base/refusal.ts";
-import { isObject, type JsonObject } from "../json/exact.ts";
+import { isObject, type JsonObject, parseUnrounded } from "../json/exact.ts";
 
 /** Signing algorithms that may be configured (RFC 7518, RFC 8037). */
 export const signingAlgorithms = ["ES256", "EdDSA", "RS256", "HS256"] as const;
@@ -40,7 +40,7 @@ const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 function readJson(bytes: Buffer): { text: string; content: JsonObject } {
   try {
     const text = utf8.decode(bytes);
-    const content: unknown = JSON.parse(text);
+    const content: unknown = parseUnrounded(text, Number);
     if (isObject(content)) return { text, content };
   } catch (cause) {
     throw invalidToken("not JSON", cause);

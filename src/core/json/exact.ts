@@ -350,15 +350,10 @@ declare global {
   }
 }
 
-/** A `JSON.parse` reviver that reads whole numbers beyond 2^53 as bigint. */
-export function keepDigits(
-  _key: string,
-  value: unknown,
-  context?: { readonly source?: string },
-): unknown {
-  const source = context?.source ?? "";
-  const isLarge = typeof value === "number" && !Number.isSafeInteger(value);
-  return isLarge && /^-?\d+$/.test(source) ? BigInt(source) : value;
+/** Reads whole numbers beyond 2^53 as bigint. */
+export function keepDigits(source: string): number | bigint {
+  const value = Number(source);
+  return Number.isSafeInteger(value) || !isInteger(source) ? value : BigInt(source);
 }
 
 /** A `JSON.stringify` replacer that writes every digit of a bigint. */
