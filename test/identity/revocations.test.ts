@@ -14,9 +14,10 @@ import path from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { mock } from "node:test";
 import { setTimeout as delay } from "node:timers/promises";
-import t from "tap";
+import t, { type Test } from "tap";
 import { epochSeconds } from "../../src/core/base/clock.ts";
 import {
+  type LiveRevocations,
   openRevocations,
   readRevocations,
   revocationsIn,
@@ -271,6 +272,15 @@ t.test("all lines of a long file stay in force as the file changes", async (t) =
   await eventually("it is written back", () => !live.stale);
 });
 
+/** Revocations in a file that neither fails nor loses any. */
+async function openUndisturbed(t: Test, file: string): Promise<LiveRevocations> {
+  const fail = (found: unknown) => t.fail(String(found));
+  const options = { checkRead: true, onFailure: fail, onLost: fail };
+  const revocations = await openRevocations(file, options);
+  t.teardown(() => revocations.close());
+  return revocations;
+}
+
 t.test("a revocation beside 60,000 others does not stall the event loop", async (t) => {
   const file = path.join(temporaryDirectory(t), "revocations");
   const until = Math.ceil(Date.now() / 1000) + 3600;
@@ -278,13 +288,7 @@ t.test("a revocation beside 60,000 others does not stall the event loop", async 
     JSON.stringify({ jti: `0b9c3bd1-8f3f-4a57-9a3c-${String(index).padStart(12, "0")}`, until }),
   );
   writeFileSync(file, `${lines.join("\n")}\n`, { mode: 0o600 });
-  const fail = (error: unknown) => t.fail(String(error));
-  const revocations = await openRevocations(file, {
-    checkRead: true,
-    onFailure: fail,
-    onLost: fail,
-  });
-  t.teardown(() => revocations.close());
+  const revocations = await openUndisturbed(t, file);
   await requireNoStall(t, async (attempt) => {
     const token = { tokenId: `attempt-${attempt}`, expiresAt: until };
     await revocations.revokeToken(token);
@@ -294,13 +298,7 @@ t.test("a revocation beside 60,000 others does not stall the event loop", async 
 
 t.test("revocations that arrive together are written together", async (t) => {
   const file = path.join(temporaryDirectory(t), "revocations");
-  const fail = (error: unknown) => t.fail(String(error));
-  const revocations = await openRevocations(file, {
-    checkRead: true,
-    onFailure: fail,
-    onLost: fail,
-  });
-  t.teardown(() => revocations.close());
+  const revocations = await openUndisturbed(t, file);
   const { mock: exec } = mock.method(DatabaseSync.prototype, "exec");
   t.teardown(() => exec.restore());
   const until = epochSeconds() + 3600;
