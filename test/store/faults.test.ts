@@ -6,6 +6,7 @@ import { text } from "node:stream/consumers";
 import { Client } from "pg";
 import type { Test } from "tap";
 import t from "tap";
+import type { StoreOperator } from "../../src/features/store/open.ts";
 import { Fleet, SteadyLoad } from "../deploy/fleet.ts";
 import { fill, findProgram } from "../deploy/programs.ts";
 import { sharedServer } from "../engine/postgres/kit.ts";
@@ -20,6 +21,7 @@ import { makeNetwork } from "./faults/network.ts";
 import { FaultyReplica, MAX_STALENESS } from "./faults/replica.ts";
 import { Wire } from "./faults/wire.ts";
 import { insert, makeStore, queryStatus, untilDeciding } from "./kit.ts";
+import { openOperator } from "./own-replica.ts";
 
 const grant = "/api/access/alice/main";
 const maxStaleness = 2;
@@ -147,6 +149,35 @@ t.test("a replica does not decide by a store that has lost applied changes", nig
   // Another change gets the version of the lost one.
   await store.good(["user", "disable", "admin", "--force"]);
   t.equal(await insertStatus(one, token), 503);
+});
+
+t.test("a change is refused where the store has lost an earlier one", async (t) => {
+  const store = await makeStore(t, {}, await sharedServer());
+  const [one, other] = [await openOperator(t, store), await openOperator(t, store)];
+  const revoke = ({ revocations }: StoreOperator, tokenId: string) =>
+    revocations.revokeToken({ tokenId, expiresAt: 4_000_000_000 });
+  await revoke(one, "lost");
+  await store.sql(
+    `begin; delete from gatehouse.log where version = (select version from gatehouse.head);
+      update gatehouse.head set (version, id) =
+        (select version, id from gatehouse.log order by version desc limit 1); commit`,
+  );
+  // The first gets the version of the lost one, so that `one` would read only the second.
+  await revoke(other, "first");
+  await revoke(other, "second");
+  const { position } = one.state;
+  for (let attempt = 0; attempt < 2; attempt++) {
+    await t.rejects(revoke(one, "third"), { code: "store_unreachable", detail: /lacks version/ });
+    t.equal(one.state.position, position, "nothing is applied, so that the next poll reports it");
+  }
+  await revoke(await openOperator(t, store), "fourth");
+  await revoke(other, "fifth");
+  t.ok(
+    ["first", "second", "fourth", "fifth"].every((tokenId) =>
+      other.state.revocations.isRevoked({ tokenId, username: "", issuedAt: 0 }),
+    ),
+    "others read each other's changes",
+  );
 });
 
 t.test("an entry that a running replica cannot read is not written", async (t) => {

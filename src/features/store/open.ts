@@ -30,7 +30,7 @@ import { MIGRATIONS, readMigrations } from "./migrations.ts";
 import { CLOCK_TOLERANCE_MS, queryIfReachable, Replica } from "./replica.ts";
 import { readSecrets, type Secrets, StoreKeyError } from "./secrets.ts";
 import { SharedState } from "./state.ts";
-import { openWriter } from "./writer.ts";
+import { openWriter, type WriterOptions } from "./writer.ts";
 
 /** Epoch seconds by the fastest clock of all replicas, which may just have issued a token. */
 async function latestClock(query: Query): Promise<number> {
@@ -235,16 +235,19 @@ export async function withStore<Result>(
 
 export type StoreReplica = Awaited<ReturnType<typeof openReplica>>;
 
-function sharedAuthorization(
-  shared: StoreAccess,
-  { database, secrets }: Store,
-): AuthorizationState {
-  const store = stateInStore(shared, database, secrets);
-  return {
-    store,
+/** What replicas and commands have in common. */
+function openShared(store: Store, state: SharedState, options: WriterOptions) {
+  const { database, secrets } = store;
+  const writer = openWriter(database, state, options);
+  const shared: StoreAccess = { state, writer, replica: options.replica };
+  const records = stateInStore(shared, database, secrets);
+  const authorization: AuthorizationState = {
+    store: records,
     keys: keysInStore(shared, database, secrets, AUTHORIZATION_RING),
-    sealKey: () => store.secret(SEAL_KEY, randomBytes(KEY_BYTES)),
+    sealKey: () => records.secret(SEAL_KEY, randomBytes(KEY_BYTES)),
   };
+  const keys = keysInStore(shared, database, secrets, LOGIN_RING);
+  return { ...shared, authorization, access: openAccessStore(shared), keys };
 }
 
 /** Takes a lease and follows the shared state. Both end with the stack. */
@@ -256,24 +259,19 @@ export async function openReplica(
 ) {
   const replica = await Replica.open(store.database, { maxStaleness, ...observers });
   opened.defer(() => replica.close());
-  const { state } = replica;
   const author = { kind: "store", name: replica.name } as const;
-  const writer = openWriter(store.database, state, { author, replica });
-  const shared: StoreAccess = { state, writer, replica };
-  const authorization = sharedAuthorization(shared, store);
-  opened.defer(() => authorization.store.close());
+  const shared = openShared(store, replica.state, { author, replica });
+  opened.defer(() => shared.authorization.store.close());
   return {
+    ...shared,
     store,
     replica,
-    authorization,
     sessions: separateRegisters(
       openRegister("session", replica, store.database),
       openRegister("task", replica, store.database),
     ),
-    access: openAccessStore(shared),
     revocations: openRevocationStore(shared),
     inventory: openInventory(shared),
-    keys: keysInStore(shared, store.database, store.secrets, LOGIN_RING),
   };
 }
 
@@ -283,18 +281,14 @@ export type StoreOperator = Awaited<ReturnType<typeof operateStore>>;
 export async function operateStore(store: Store, onWait?: (sentence: string) => void) {
   const state = await SharedState.load(store.database);
   const author = { kind: "cli", name: systemUser() } as const;
-  const writer = openWriter(store.database, state, { author, onWait });
-  const shared: StoreAccess = { state, writer, replica: undefined };
+  const shared = openShared(store, state, { author, onWait });
   return {
     ...shared,
-    access: openAccessStore(shared),
     revocations: {
       ...revocationWriter(shared),
       read: async () => Object.assign(state.revocations, { count: state.revocations.size }),
     },
     inventory: tokenStore(shared),
-    authorization: sharedAuthorization(shared, store),
-    keys: keysInStore(shared, store.database, store.secrets, LOGIN_RING),
   };
 }
 

@@ -7,6 +7,7 @@ import type { Author } from "../../core/observe/audit-line.ts";
 import { CHANNEL, type Database, type Query, storeUnreachable } from "./database.ts";
 import {
   FORM,
+  type Head,
   type LogEntry,
   neededForm,
   parseEntry,
@@ -42,7 +43,7 @@ const FIRST_PAUSE_MS = 5;
 const MAX_PAUSE_MS = 250;
 const REPORT_AFTER_MS = 1000;
 
-interface WriterOptions {
+export interface WriterOptions {
   /** Who makes a change, unless `append` names another author. */
   readonly author: Author;
   /**
@@ -60,17 +61,24 @@ export function openWriter(database: Database, state: SharedState, options: Writ
   const turns = new AsyncLocalStorage<Turn>();
   const writes = new Turns();
 
+  /** @throws Refusal `store_unreachable` if the store has lost the change that was applied last */
+  async function catchUp(query: Query, head: Head): Promise<void> {
+    const { version, id } = state.position;
+    if (head.id === id) return;
+    const sql = "select id from gatehouse.log where version = $1 and id = $2";
+    const [known] = await query(sql, [version, id]);
+    if (known !== undefined) await state.apply(await readEntries(query, version));
+    if (head.id === state.position.id) return;
+    const detail = `the store is at version ${head.version} and lacks version ${version}, which is applied here`;
+    throw storeUnreachable({ detail });
+  }
+
   async function write(judge: Judge, author: Author) {
     const committed = await database.transaction(async (query) => {
       await query(`set local lock_timeout = ${LOCK_TIMEOUT_MS}`);
       const head = await readHead(query, true);
       requireReadable(head);
-      await state.apply(await readEntries(query, state.position.version));
-      const { position } = state;
-      if (head.version !== position.version || head.id !== position.id) {
-        const detail = `the store is at version ${head.version} and lacks version ${position.version}, which is applied here`;
-        throw storeUnreachable({ detail });
-      }
+      await catchUp(query, head);
       const { longestLease, form } = await readLeases(query);
       const entries: LogEntry[] = [];
       const turn: Turn = {
