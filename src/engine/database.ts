@@ -20,15 +20,15 @@ import {
 } from "../core/upstream/database.ts";
 import { HealthCheck } from "../core/upstream/health-check.ts";
 import { callerLimits, EngineRefusal } from "./refusal.ts";
-import { type Answer, answerBytes, type RowForm, type RowStream } from "./spool.ts";
+import { type Answer, answerBytes, type RowFormat, type RowStream } from "./spool.ts";
 import type { Store } from "./store.ts";
 
-const mediaTypes: Readonly<Record<RowForm, string>> = {
+const mediaTypes: Readonly<Record<RowFormat, string>> = {
   json: "application/json",
   ndjson: "application/x-ndjson",
   csv: "text/csv; charset=utf-8; header=present",
 };
-const forms = ["json", "ndjson", "csv"] as const;
+const formats = ["json", "ndjson", "csv"] as const;
 
 interface Range {
   readonly type: string;
@@ -36,17 +36,17 @@ interface Range {
 }
 
 /**
- * The form that an `Accept` header prefers (RFC 9110, section 12.5.1), or else JSON. Among equal
+ * The format that an `Accept` header prefers (RFC 9110, section 12.5.1), or else JSON. Among equal
  * preferences, a named type wins over a wildcard.
  */
-export function preferredForm(accept: string | undefined): RowForm {
+export function preferredFormat(accept: string | undefined): RowFormat {
   if (accept === undefined || accept === "*/*" || accept === "application/json") return "json";
   const ranges = accept.split(",").flatMap(parseRange);
-  const rated = forms.map((form) => ({ form, ...bestMatch(mediaTypes[form], ranges) }));
+  const rated = formats.map((format) => ({ format, ...bestMatch(mediaTypes[format], ranges) }));
   const [best] = rated
     .filter(({ quality }) => quality > 0)
     .sort((one, other) => other.quality - one.quality || other.precision - one.precision);
-  return best?.form ?? "json";
+  return best?.format ?? "json";
 }
 
 /** The most specific range for a media type; its precision is 2 for a named type. */
@@ -157,15 +157,15 @@ export class EngineDatabase implements Database, DatabaseTarget {
       }
       const { accept, query: asked, report } = query;
       requireKnown(asked);
-      const form = !asked.batch && isReadOnly(asked) ? preferredForm(accept) : "json";
-      if (form === "json") {
+      const format = !asked.batch && isReadOnly(asked) ? preferredFormat(accept) : "json";
+      if (format === "json") {
         const answer = await this.#store.execute(query, client);
         report?.(answer.counts);
         this.#options.metrics.answers.add((performance.now() - startedAt) / 1000);
         await this.#send(answer, sink, client);
         return;
       }
-      const stream = new StreamedAnswer(sink, form, this.#options, client);
+      const stream = new StreamedAnswer(sink, format, this.#options, client);
       report?.(stream);
       await this.#store.stream(query, stream, client);
       stream.end();
@@ -339,7 +339,6 @@ const CHUNK_LENGTH = 64 * 1024;
  * earlier failures have an error status. Later failures cut the connection.
  */
 class StreamedAnswer implements RowStream, RunReport {
-  readonly form: RowForm;
   readonly format: "csv" | "ndjson";
   readonly #sink: AnswerSink;
   readonly #client: AbortController;
@@ -351,15 +350,14 @@ class StreamedAnswer implements RowStream, RunReport {
 
   constructor(
     sink: AnswerSink,
-    form: "csv" | "ndjson",
+    format: "csv" | "ndjson",
     { clientTimeoutMs }: EngineDatabaseOptions,
     client: AbortController,
   ) {
-    this.format = form;
+    this.format = format;
     this.#sink = sink;
     this.#client = client;
     this.#output = new Drain(sink, clientTimeoutMs, client);
-    this.form = form;
   }
 
   get hasBegun(): boolean {
@@ -405,7 +403,7 @@ class StreamedAnswer implements RowStream, RunReport {
     const last = Buffer.from(this.#take());
     if (this.#sink.isGone) return;
     if (!this.hasBegun) {
-      const type = ["Content-Type", mediaTypes[this.form]];
+      const type = ["Content-Type", mediaTypes[this.format]];
       this.#sink.begin(200, { rawHeaders: [...type, "Content-Length", String(last.length)] });
     }
     this.#sink.end(last);
@@ -429,7 +427,7 @@ class StreamedAnswer implements RowStream, RunReport {
     if (this.#sink.isGone) return;
     try {
       if (!this.hasBegun) {
-        this.#sink.begin(200, { rawHeaders: ["Content-Type", mediaTypes[this.form]] });
+        this.#sink.begin(200, { rawHeaders: ["Content-Type", mediaTypes[this.format]] });
       }
       this.#hasProgressed = true;
       this.#output.write(bytes);

@@ -6,10 +6,10 @@ import { promisify } from "node:util";
 import { EngineRefusal } from "./refusal.ts";
 
 /** The format of rows: a JSON answer, lines of JSON objects, or CSV (RFC 4180). */
-export type RowForm = "json" | "ndjson" | "csv";
+export type RowFormat = "json" | "ndjson" | "csv";
 
 export interface RowOutput {
-  readonly form: RowForm;
+  readonly format: RowFormat;
   write(text: string): void;
   /** Adds to the number of rows. Called for each row, and at the end. */
   countRows(count: number): void;
@@ -54,7 +54,7 @@ export function jsonAnswer(value: object): Answer {
 }
 
 interface SpoolStream {
-  readonly form: RowForm;
+  readonly format: RowFormat;
   readonly onSpilled: (byteLength: number, rows: number) => void;
 }
 
@@ -63,7 +63,7 @@ interface SpoolStream {
  * query that fails halfway still gets its error status. Long answers go to a file.
  */
 export class Spool implements RowOutput {
-  readonly form: RowForm;
+  readonly format: RowFormat;
   readonly backlog = undefined;
   readonly #openFile: () => number;
   readonly #onSpilled: SpoolStream["onSpilled"] | undefined;
@@ -81,7 +81,7 @@ export class Spool implements RowOutput {
    */
   constructor(openFile: () => number = openUnnamedFile, stream?: SpoolStream) {
     this.#openFile = openFile;
-    this.form = stream?.form ?? "json";
+    this.format = stream?.format ?? "json";
     this.#onSpilled = stream?.onSpilled;
   }
 
@@ -96,7 +96,7 @@ export class Spool implements RowOutput {
 
   countIncluded(length: number): void {
     this.#includedLength += length;
-    if (this.form !== "json" || this.#includedLength <= INCLUDED_LIMIT) return;
+    if (this.format !== "json" || this.#includedLength <= INCLUDED_LIMIT) return;
     const problem = `The included rows of a JSON answer exceed ${INCLUDED_LIMIT >> 20} MiB`;
     const remedy = "lower limit, select fewer columns, or accept application/x-ndjson";
     throw new EngineRefusal("query_too_complex", `${problem}; ${remedy}`);

@@ -1,7 +1,7 @@
 import { text } from "node:stream/consumers";
 import { setTimeout as delay } from "node:timers/promises";
 import t, { type Test } from "tap";
-import { preferredForm } from "../../src/engine/database.ts";
+import { preferredFormat } from "../../src/engine/database.ts";
 import { PATIENCE_MS } from "../kit/eventually.ts";
 import {
   createTable,
@@ -202,7 +202,7 @@ t.test("the engine survives clients that leave in the middle", async (t) => {
   t.match(await ask(dropTable("items")), { status: 200 });
 });
 
-const accepted: readonly (readonly [accept: string | undefined, form: string])[] = [
+const accepted: readonly (readonly [accept: string | undefined, format: string])[] = [
   [undefined, "json"],
   ["", "json"],
   ["*/*", "json"],
@@ -228,7 +228,7 @@ const accepted: readonly (readonly [accept: string | undefined, form: string])[]
 
 t.test("rows have the form that Accept prefers, or else JSON", async (t) => {
   t.same(
-    accepted.map(([accept]) => [accept, preferredForm(accept)]),
+    accepted.map(([accept]) => [accept, preferredFormat(accept)]),
     accepted,
   );
 });

@@ -214,7 +214,7 @@ export async function writeRows<Raw, Kind extends Encoded<Raw>>(
     }
     return writer.end();
   }
-  if (output.form === "csv") {
+  if (output.format === "csv") {
     const problem = "CSV has no place for included rows; accept application/json";
     throw new EngineRefusal("invalid_value", `${problem} or application/x-ndjson`);
   }

@@ -3,7 +3,7 @@ import { ExactNumber, isInteger, isLong, keptSource, parseExact } from "../../co
 import type { CellValue } from "../../core/query/tree.ts";
 import { decimalText } from "../../core/query/values.ts";
 import { EngineRefusal, type RefusalCode, RowTooLong } from "../refusal.ts";
-import type { RowForm, RowOutput } from "../spool.ts";
+import type { RowFormat, RowOutput } from "../spool.ts";
 import type { ResultRow } from "./fragment.ts";
 import type {
   Column,
@@ -21,9 +21,9 @@ type RowLayout = ReturnType<typeof planLayout>;
  * Builds the layout of these columns. Keys are column names; if two columns share a name, both keys
  * become `table.column`.
  */
-function planLayout(columns: readonly ColumnReference[], form: RowForm) {
+function planLayout(columns: readonly ColumnReference[], format: RowFormat) {
   const keys = rowKeys(columns);
-  if (form === "csv") {
+  if (format === "csv") {
     return {
       head: `${keys.map(csvText).join(",")}\r\n`,
       separator: "",
@@ -37,7 +37,7 @@ function planLayout(columns: readonly ColumnReference[], form: RowForm) {
   }
   const prefixes = keys.map((key, index) => `${index === 0 ? "{" : ","}${JSON.stringify(key)}:`);
   const values = { prefixes, absent: "null", cell: (json: string) => json };
-  return form === "json"
+  return format === "json"
     ? { ...values, head: "[", separator: ",", end: "}", tail: "]" }
     : { ...values, head: "", separator: "", end: "}\n", tail: "" };
 }
@@ -87,7 +87,7 @@ export class RowWriter<Raw> {
   count = 0;
 
   constructor(columns: readonly ColumnReference<Column<Encoded<Raw>>>[], output: RowOutput) {
-    this.#layout = planLayout(columns, output.form);
+    this.#layout = planLayout(columns, output.format);
     this.#encode = createRowEncoder(columns, this.#layout);
     this.#output = output;
   }

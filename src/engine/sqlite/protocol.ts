@@ -1,7 +1,7 @@
 import type { Call, ErrorCodec } from "../../core/base/ipc.ts";
 import type { QueryLimit } from "../../core/query/limits.ts";
 import { EngineRefusal } from "../refusal.ts";
-import type { Answer, RowForm } from "../spool.ts";
+import type { Answer, RowFormat } from "../spool.ts";
 import type { SchemaPath } from "../store.ts";
 
 interface LimitedBody {
@@ -13,7 +13,7 @@ interface LimitedBody {
 
 export type Work =
   | ({ readonly kind: "query" } & LimitedBody)
-  | ({ readonly kind: "rows"; readonly form: RowForm } & LimitedBody)
+  | ({ readonly kind: "rows"; readonly format: RowFormat } & LimitedBody)
   | { readonly kind: "schema"; readonly path: SchemaPath };
 
 export interface Task {

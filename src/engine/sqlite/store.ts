@@ -401,7 +401,7 @@ class SqliteStore implements Store {
   ): Promise<void> {
     const names = query.accesses.map((access) => access.database);
     const { body, hasObjects } = query.operations;
-    const work = { kind: "rows", body, hasObjects, form: stream.form, limits } as const;
+    const work = { kind: "rows", body, hasObjects, format: stream.format, limits } as const;
     const spoolPath = this.#newSpoolPath();
     let file: FileHandle | undefined;
     let [known, sent] = [0, 0];

@@ -63,7 +63,8 @@ function takeParsed(): ParsedTask {
 
 async function run(task?: Task): Promise<Answer> {
   const { work, spoolPath, parsed } = task === undefined ? takeParsed() : parsedTask(task);
-  const stream = work.kind === "rows" ? { form: work.form, onSpilled: spillReporter() } : undefined;
+  const stream =
+    work.kind === "rows" ? { format: work.format, onSpilled: spillReporter() } : undefined;
   const spool = new Spool(() => openSync(spoolPath, "wx", 0o600), stream);
   try {
     if (work.kind === "query") await executeQuery(parsed, work.limits, spool);
