@@ -167,6 +167,7 @@ function requireOnce({ request }: Exchange, listed: ReadonlySet<string>): void {
 }
 
 const noBody: Buffer = Buffer.alloc(0);
+const json = "application/json";
 type RequestHeaders = Record<string, string | string[]>;
 /** Without a body in memory, that of the client is passed on in a stream. */
 interface Sent extends Omit<ForwardedRequest, "body"> {
@@ -327,12 +328,7 @@ export class PresetServer {
     const isRead =
       !isChange &&
       plan.accesses.every(({ permissions }) => permissions.every((one) => one === "SELECT"));
-    const headers = this.#headersFor(gateway, exchange, plan, identity);
-    // A server that goes by the type would not read the JSON that was judged.
-    const isForm = /^application\/x-www-form-urlencoded/i.test(
-      request.headers["content-type"] ?? "",
-    );
-    if (isForm && endpoint.body !== "stream") headers["content-type"] = "application/json";
+    const headers = this.#headersFor(gateway, exchange, endpoint, plan, identity);
     exchange.forwardUpstream({ method, headers, target: gateway.tracing?.upstream });
     const sent: Sent = {
       user: fairnessKey(exchange),
@@ -401,18 +397,23 @@ export class PresetServer {
   #headersFor(
     { headers: policy }: Gateway,
     { request, requestId, peer }: Exchange,
+    { body: kind }: PresetEndpoint,
     { answer, body }: Plan,
     identity: Identity | undefined,
   ): RequestHeaders {
     const { forwardedFor, proto, host } = peer;
-    const headers: RequestHeaders = {
-      ...(body === undefined ? {} : { "content-type": "application/json" }),
-      ...gatewayHeaders({ requestId, forwardedFor, proto, host, identity }),
-    };
     const isUnfit = (name: string) =>
       framingFields.has(name) ||
       (answer !== undefined && (conditional.test(name) || name === "accept-encoding"));
-    return Object.assign(headers, presetHeaders(request.headers, policy, this.#headers, isUnfit));
+    const kept = presetHeaders(request.headers, policy, this.#headers, isUnfit);
+    const { "content-type": type = body && json } = kept;
+    // A server that goes by the type would not read the JSON that was judged.
+    const isForm = kind !== "stream" && /^application\/x-www-form-urlencoded/i.test(String(type));
+    return {
+      ...gatewayHeaders({ requestId, forwardedFor, proto, host, identity }),
+      ...kept,
+      ...(type !== undefined && { "content-type": isForm ? json : type }),
+    };
   }
 
   /** The bytes of the answer are those of the upstream. */
