@@ -25,6 +25,7 @@ import {
   insert,
   query,
   refusal,
+  remove,
   selectAll,
   send,
   temporaryDirectory,
@@ -492,6 +493,37 @@ overSqlite("a join of a table with itself needs another name for it", async (t, 
   };
   const unknown = refusal(400, "unknown_column", /"m.nam" in s and m.*m.name/);
   t.match(await ask({ Select: named }), unknown);
+});
+
+overEach("a null is outside nothing alone, whatever a Select found before", async (t, { ask }) => {
+  t.match(await ask(createTable("people", { id: "int", chief: "int" })), { status: 200 });
+  const rows = [{ id: 1 }, { id: 2, chief: 1 }, { id: 3, chief: 1 }];
+  t.match(await ask(insert("people", rows)), { status: 200 });
+  const among = (cmp: string, id: number) => ({
+    column: "chief",
+    cmp,
+    select: { from: "people", columns: ["id"], where: equal("id", id) },
+  });
+  const forms = {
+    "NOT IN": (id: number) => among("NOT IN", id),
+    "not IN": (id: number) => ({ not: { and: [among("IN", id), equal("id", 1)] } }),
+  };
+  for (const [name, where] of Object.entries(forms)) {
+    for (const id of [9, 2, 9, 2]) {
+      const ids = id === 9 ? [1, 2, 3] : [2, 3];
+      const { body } = await ask(
+        selectAll("people", { where: where(id), order_by: { column: "id" } }),
+      );
+      t.match(body, { data: ids.map((id) => ({ id })) }, `${name} ${id}`);
+      const { status } = await ask({
+        Batch: [
+          { Delete: { ...remove("people", where(id)).Delete, expect: ids.length } },
+          selectAll("gone"),
+        ],
+      });
+      t.equal(status, 404, `a Delete with ${name} ${id} meets the same rows`);
+    }
+  }
 });
 
 overEach("Selects of texts within Selects find what each finds", async (t, { ask }) => {

@@ -131,7 +131,7 @@ export class MysqlSession implements Session {
   }
 
   async rows(fragment: Fragment): Promise<RawRow[]> {
-    const { sql, values } = compile(fragment, this.server.maxPacketBytes);
+    const { sql, values } = this.#compile(fragment);
     const found = await this.#ask<RowDataPacket[][]>((done) =>
       this.#connection.execute(sql, values, done),
     );
@@ -141,7 +141,7 @@ export class MysqlSession implements Session {
   }
 
   async run(fragment: Fragment): Promise<number> {
-    const { sql, values } = compile(fragment, this.server.maxPacketBytes);
+    const { sql, values } = this.#compile(fragment);
     const result = await this.#ask<ResultSetHeader>((done) =>
       this.#connection.execute(sql, values, done),
     );
@@ -175,7 +175,7 @@ export class MysqlSession implements Session {
 
   /** Runs a statement without values, unprepared. */
   show(fragment: Fragment): Promise<RawRow[]> {
-    const { sql } = compile(fragment, this.server.maxPacketBytes);
+    const { sql } = this.#compile(fragment);
     return this.#ask<RowDataPacket[][]>((done) => this.#connection.query(sql, done));
   }
 
@@ -204,7 +204,7 @@ export class MysqlSession implements Session {
    * @throws UnknownOutcome if the connection is lost
    */
   async define(fragment: Fragment): Promise<void> {
-    const { sql } = compile(fragment, this.server.maxPacketBytes);
+    const { sql } = this.#compile(fragment);
     try {
       await this.command(sql);
     } catch (error) {
@@ -214,7 +214,7 @@ export class MysqlSession implements Session {
 
   /** Passes on rows as they arrive. The server waits while the output has a backlog. */
   async stream(fragment: Fragment, output: RowOutput, write: (row: RawRow) => void): Promise<void> {
-    const { sql, values } = compile(fragment, this.server.maxPacketBytes);
+    const { sql, values } = this.#compile(fragment);
     const connection = this.#connection;
     const { promise, resolve, reject } = Promise.withResolvers<void>();
     let failure: unknown;
@@ -250,6 +250,22 @@ export class MysqlSession implements Session {
     if (failure !== undefined) throw failure;
   }
 
+  #compile(fragment: Fragment): { readonly sql: string; readonly values: ExecuteValues[] } {
+    const { maxPacketBytes } = this.server;
+    const { sql, parameters } = compileForServer(compiler, fragment);
+    const values = parameters.map(asBound);
+    let length = sql.length + PACKET_MARGIN_BYTES;
+    for (const value of values) {
+      length += typeof value === "string" || Buffer.isBuffer(value) ? Buffer.byteLength(value) : 8;
+    }
+    if (length > maxPacketBytes && length > 2 * PACKET_MARGIN_BYTES) {
+      throw tooComplex(`more than its max_allowed_packet of ${maxPacketBytes} bytes`);
+    }
+    // Executed again, MariaDB answers whether a null is in the values of a Select as it did before.
+    if (sql.includes(" in (select ")) this.#connection.unprepare(sql);
+    return { sql, values };
+  }
+
   async #ask<Result>(ask: Parameters<typeof resultOf<Result>>[0]): Promise<Result> {
     const result = await resultOf(ask);
     this.isUntouched = false;
@@ -277,22 +293,6 @@ const PACKET_MARGIN_BYTES = 1024 * 1024;
 export type Bound = string | number | Buffer | TypedParameterValue | null;
 
 export const compiler = new MysqlQueryCompiler();
-
-function compile(
-  fragment: Fragment,
-  maxPacketBytes: number,
-): { readonly sql: string; readonly values: ExecuteValues[] } {
-  const { sql, parameters } = compileForServer(compiler, fragment);
-  const values = parameters.map(asBound);
-  let length = sql.length + PACKET_MARGIN_BYTES;
-  for (const value of values) {
-    length += typeof value === "string" || Buffer.isBuffer(value) ? Buffer.byteLength(value) : 8;
-  }
-  if (length > maxPacketBytes && length > 2 * PACKET_MARGIN_BYTES) {
-    throw tooComplex(`more than its max_allowed_packet of ${maxPacketBytes} bytes`);
-  }
-  return { sql, values };
-}
 
 function asBound(value: unknown): Bound {
   if (value === null || Buffer.isBuffer(value) || isTyped(value)) return value;
