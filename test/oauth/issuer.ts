@@ -2,6 +2,7 @@ import { once } from "node:events";
 import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import {
+  CompactSign,
   type CryptoKey,
   exportJWK,
   generateKeyPair,
@@ -139,6 +140,13 @@ export class TestIssuer {
     return new SignJWT({ ...usual, ...claims })
       .setProtectedHeader({ alg, kid, ...(typ === undefined ? {} : { typ }), ...others })
       .sign(privateKey);
+  }
+
+  /** @param claims as they are, also as no library writes them */
+  async signText(claims: string): Promise<string> {
+    const { kid, alg, privateKey } = this.#signer();
+    const header = { alg, kid, typ: "at+jwt" };
+    return new CompactSign(Buffer.from(claims)).setProtectedHeader(header).sign(privateKey);
   }
 
   #signer(): IssuerKey {

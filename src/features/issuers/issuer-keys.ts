@@ -15,6 +15,7 @@ import { watchFile } from "../../core/base/files/watch.ts";
 import { readBounded } from "../../core/base/read-stream.ts";
 import { isConfidential } from "../../core/config/addresses.ts";
 import type { IssuerSettings } from "../../core/config/schema.ts";
+import { isObject, parseUnrounded } from "../../core/json/exact.ts";
 
 export const MAX_DOCUMENT_BYTES = 256 * 1024;
 /** For metadata, keys and introspection, for which requests with a token wait. */
@@ -46,8 +47,11 @@ export function fetchFailure(error: unknown): string {
 }
 
 /** Providers write null for a member that is absent. */
-function withoutNulls(this: unknown, _name: string, value: unknown): unknown {
-  return value === null && !Array.isArray(this) ? undefined : value;
+function withoutNulls(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(withoutNulls);
+  if (!isObject(value)) return value;
+  const members = Object.entries(value).filter(([, member]) => member !== null);
+  return Object.fromEntries(members.map(([name, member]) => [name, withoutNulls(member)]));
 }
 
 function parseDocument(text: string, place: URL | string): unknown {
@@ -55,7 +59,7 @@ function parseDocument(text: string, place: URL | string): unknown {
     throw new Error(`${place} begins with a byte-order mark, which JSON does not allow`);
   }
   try {
-    return JSON.parse(text, withoutNulls);
+    return withoutNulls(parseUnrounded(text, Number));
   } catch {
     throw new Error(`${place} is not JSON`);
   }

@@ -13,6 +13,7 @@ import {
   type ExternalToken,
 } from "../../core/identity/authenticate.ts";
 import { invalidToken } from "../../core/identity/jwt-verification.ts";
+import { parseAccepted } from "../../core/json/exact.ts";
 import type { Log } from "../../core/observe/log.ts";
 import {
   CLOCK_SKEW_SECONDS,
@@ -353,11 +354,16 @@ export class Issuers implements ExternalIssuers {
     throw new Refusal("token_invalid", { detail: "wrong_door", token: { issuer } });
   }
 
-  #verifyJwt(token: string, { settings, keys }: OneIssuer, options: JWTVerifyOptions) {
+  async #verifyJwt(token: string, { settings, keys }: OneIssuer, options: JWTVerifyOptions) {
     if (!compact.test(token)) throw invalidToken("malformed");
     const clockTolerance = CLOCK_SKEW_SECONDS;
     const { issuer } = settings;
-    return jwtVerify(token, keys.key, { algorithms, clockTolerance, issuer, ...options });
+    const verifyOptions = { algorithms, clockTolerance, issuer, ...options };
+    const { protectedHeader } = await jwtVerify(token, keys.key, verifyOptions);
+    // PHP escapes the slashes in names of claims, which `JSON.parse` can misread.
+    const [, claims = ""] = token.split(".");
+    const payload: JWTPayload = parseAccepted(Buffer.from(claims, "base64url").toString());
+    return { protectedHeader, payload };
   }
 
   /** @param read calls its parameter with the claims once they are authentic */
