@@ -29,7 +29,9 @@ import { readHolder } from "../../src/core/access/grant.ts";
 import { parseAccessFile } from "../../src/core/access/parse.ts";
 import { blankUser } from "../../src/core/access/snapshot.ts";
 import { changeAccessFile } from "../../src/core/access/write.ts";
+import { takeLock } from "../../src/core/base/files/lock.ts";
 import { Refusal } from "../../src/core/base/refusal.ts";
+import { putInPlace } from "../kit/gateway.ts";
 import { accessFile, grant, grantOn, hashWith, refusedBy, user } from "./kit.ts";
 
 const text = `# kept\n${user("root")}${user("alice")}${grant("root", "*", "Owner")}`;
@@ -116,6 +118,38 @@ t.test("a symlink is followed to the real file and stays a symlink", async (t) =
   t.match(await readFile(real, "utf8"), /role = "ReadOnly"/);
   const beside = await readdir(path.dirname(file));
   t.strictSame(beside.sort(), ["access_control.toml", "real"], "nothing is left beside the link");
+});
+
+t.test("a change goes to the file to which the link leads when it is written", async (t) => {
+  const [earlier, later] = [accessFile(t, text), accessFile(t, text)];
+  const link = path.join(path.dirname(earlier), "link");
+  await symlink(earlier, link);
+  const release = await takeLock(earlier);
+  const changing = changeAccessFile(link, giving("ReadOnly"));
+  await symlink(later, `${link}.new`);
+  await rename(`${link}.new`, link);
+  release();
+  const { snapshot } = await changing;
+  t.strictSame(snapshot, parseAccessFile(await readFile(link, "utf8"), link));
+  t.equal(await readFile(earlier, "utf8"), text);
+});
+
+t.test("a save by an editor while the change is on its way to the disk is kept", async (t) => {
+  const file = accessFile(t, text);
+  let saves = 0;
+  const beforeWrite = async () => {
+    if (++saves === 1) await putInPlace(file, `${text}# saved by hand\n`);
+  };
+  const { snapshot } = await changeAccessFile(file, giving("ReadOnly"), { beforeWrite });
+  const written = await readFile(file, "utf8");
+  t.match(written, "# saved by hand");
+  t.strictSame(snapshot, parseAccessFile(written, file));
+  t.equal(grantOn(snapshot, "alice", "main")?.role, "ReadOnly");
+  const always = () => putInPlace(file, `${text}# ${++saves}\n`);
+  await t.rejects(changeAccessFile(file, giving("Owner"), { beforeWrite: always }), {
+    code: "busy",
+  });
+  t.equal(await readFile(file, "utf8"), `${text}# ${saves}\n`, "no save is lost");
 });
 
 t.test("a leftover temporary file is replaced", async (t) => {

@@ -198,7 +198,7 @@ export interface ReadOptions {
  * @throws UnsafeFileError if it is not a regular file, too large, or its permissions are too wide,
  * and the file system's error if it cannot be read
  */
-export function readAccessBytes(file: string, { checkRead, isImport }: ReadOptions) {
+function readAccessBytes(file: string, { checkRead, isImport }: ReadOptions) {
   const most = isImport
     ? { bytes: 256 * 1024 * 1024, reason: "is larger than 256 MiB" }
     : { bytes: MAX_ACCESS_FILE_BYTES, reason: `is ${TOO_LARGE}` };

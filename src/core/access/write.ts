@@ -2,7 +2,12 @@ import { existsSync } from "node:fs";
 import { realpath, stat } from "node:fs/promises";
 import { setTimeout as delay } from "node:timers/promises";
 import { runCooperatively } from "../base/cooperative-scheduling.ts";
-import { replaceFile, replacementObstacle, UnsafeFileError } from "../base/files/guarded.ts";
+import {
+  fingerprint,
+  replaceFile,
+  replacementObstacle,
+  UnsafeFileError,
+} from "../base/files/guarded.ts";
 import { LockRefusedError, LockTimeoutError, withLock } from "../base/files/lock.ts";
 import { Refusal } from "../base/refusal.ts";
 import type { ChangeOptions, Plan } from "./access-rules.ts";
@@ -13,7 +18,6 @@ import {
   indexAccess,
   type ParsedAccess,
   parseAccessFile,
-  readAccessBytes,
   readAccessFile,
   SMALL_BYTES,
   UneditableError,
@@ -94,13 +98,20 @@ interface Writer {
   reject(error: unknown): void;
 }
 
-/** @returns the content on disk, or undefined if an editor has written the file in between */
+/** The file is not the one that was read, for example because an editor has saved it. */
+class FileChangedError extends Error {}
+
+/** @returns the content on disk. @throws FileChangedError if nothing was written */
 async function tryToWrite(
   real: string,
   file: string,
   { plan, options: { force, beforeWrite, checkRead = false }, adopt }: Writer,
   earlier: ParsedAccess | undefined,
-): Promise<WrittenFile | undefined> {
+): Promise<WrittenFile> {
+  const seen = fingerprint(file);
+  const requireSame = () => {
+    if (fingerprint(file) !== seen || fingerprint(real) !== seen) throw new FileChangedError();
+  };
   const current = await readAccessFile(real, { checkRead }, earlier, file);
   if (current !== earlier) await adopt();
   const changes = plan(current.snapshot);
@@ -120,14 +131,17 @@ async function tryToWrite(
       : editAccess(bytes, records, changes, file);
   const next = await indexAccess(Buffer.from(edited.bytes), edited.records);
   await requireOwnersIn(next.snapshot);
-  if (!current.bytes.equals(await readAccessBytes(real, { checkRead }))) return undefined;
+  requireSame();
   const old = await stat(real);
   const obstacle = replacementObstacle(real, old);
   if (obstacle !== undefined) {
     throw new Refusal("access_file_read_only", { detail: `${file}: ${obstacle}` });
   }
   const step = { from: current.snapshot.version, to: next.snapshot.version };
-  await replaceFile(real, next.bytes, old, async () => beforeWrite?.(changes, step));
+  await replaceFile(real, next.bytes, old, async () => {
+    await beforeWrite?.(changes, step);
+    requireSame();
+  });
   return { ...next, changes };
 }
 
@@ -136,14 +150,15 @@ async function write(
   writer: Writer,
   earlier: ParsedAccess | undefined,
 ): Promise<WrittenFile> {
-  const real = await realpath(file);
-  return withLock(real, async () => {
-    for (let count = 0; count < ATTEMPTS; count++) {
-      const written = await tryToWrite(real, file, writer, earlier);
-      if (written !== undefined) return written;
+  for (let count = 0; count < ATTEMPTS; count++) {
+    const real = await realpath(file);
+    try {
+      return await withLock(real, () => tryToWrite(real, file, writer, earlier));
+    } catch (error) {
+      if (!(error instanceof FileChangedError)) throw error;
     }
-    throw new Refusal("busy", { detail: `${file} keeps changing`, retryAfter: 1 });
-  });
+  }
+  throw new Refusal("busy", { detail: `${file} keeps changing`, retryAfter: 1 });
 }
 
 const queues = new Map<string, Writer[]>();

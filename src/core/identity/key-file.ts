@@ -3,6 +3,7 @@ import { mkdir, readdir, rm } from "node:fs/promises";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import {
+  fingerprint,
   giveToDirectoryOwner,
   isThere,
   readGuarded,
@@ -10,7 +11,7 @@ import {
   syncDirectory,
 } from "../base/files/guarded.ts";
 import { lockFilePath, withLock } from "../base/files/lock.ts";
-import { fingerprint, watchFile } from "../base/files/watch.ts";
+import { watchFile } from "../base/files/watch.ts";
 import { parseIfJson } from "../json/exact.ts";
 import { canSign, type KeyStore, type StoredKey, storedKeyShape } from "./key-store.ts";
 

@@ -5,13 +5,14 @@ import type { Snapshot } from "../access/snapshot.ts";
 import { epochSeconds, writtenTime } from "../base/clock.ts";
 import {
   decodeUtf8,
+  fingerprint,
   isThere,
   parseLine,
   readGuardedBytes,
   replaceFile,
 } from "../base/files/guarded.ts";
 import { withLock } from "../base/files/lock.ts";
-import { canPass, fingerprint, followFiles } from "../base/files/watch.ts";
+import { canPass, followFiles } from "../base/files/watch.ts";
 import { Refusal } from "../base/refusal.ts";
 import { identify, isOpaque } from "./authenticate.ts";
 import type { Revocations } from "./revocations.ts";

@@ -27,6 +27,21 @@ export function isThere(file: string): boolean {
   return statSync(file, { throwIfNoEntry: false }) !== undefined;
 }
 
+/** Identifies a state of the file; undefined if there is no file. */
+export type Fingerprint = string | undefined;
+
+export function fingerprint(file: string): Fingerprint {
+  try {
+    const stat = statSync(file, { bigint: true, throwIfNoEntry: false });
+    if (stat === undefined) return undefined;
+    // ctime too: a change of permissions or a write that sets back mtime must not go unseen.
+    return [stat.dev, stat.ino, stat.size, stat.mtimeNs, stat.ctimeNs].join(":");
+  } catch (error) {
+    // An unreadable path counts as a state of its own.
+    return error instanceof Error ? error.message : "unreadable";
+  }
+}
+
 /**
  * Gives a file that root has created in a service's directory to the directory's owner, since the
  * service could not use it otherwise. Does nothing for other callers.

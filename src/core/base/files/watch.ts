@@ -1,7 +1,7 @@
-import { statSync } from "node:fs";
 import path from "node:path";
 import { watch } from "chokidar";
 import { Turns } from "../turns.ts";
+import { type Fingerprint, fingerprint } from "./guarded.ts";
 import { resultCode } from "./lock.ts";
 
 const POLL_MS = 200;
@@ -22,21 +22,6 @@ export function canPass(error: unknown): boolean {
   if (!(error instanceof Error)) return false;
   const isPassing = "code" in error && passingCodes.has(String(error.code));
   return isPassing || resultCode(error) === SQLITE_CANTOPEN || canPass(error.cause);
-}
-
-/** Identifies a state of the file; undefined if there is no file. */
-type Fingerprint = string | undefined;
-
-export function fingerprint(file: string): Fingerprint {
-  try {
-    const stat = statSync(file, { bigint: true, throwIfNoEntry: false });
-    if (stat === undefined) return undefined;
-    // ctime too: a change of permissions or a write that sets back mtime must not go unseen.
-    return [stat.dev, stat.ino, stat.size, stat.mtimeNs, stat.ctimeNs].join(":");
-  } catch (error) {
-    // An unreadable path counts as a state of its own.
-    return error instanceof Error ? error.message : "unreadable";
-  }
 }
 
 function watchDirectory(directory: string, onReport: () => void) {
