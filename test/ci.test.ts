@@ -5,7 +5,7 @@ import path from "node:path";
 import { text } from "node:stream/consumers";
 import { fileURLToPath } from "node:url";
 import t, { type Test } from "tap";
-import { temporaryDirectory } from "./config/support.ts";
+import { temporaryHome } from "./kit/gateway.ts";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
 
@@ -20,7 +20,7 @@ t.ok(isSecond, "it holds at times");`;
 
 /** Runs `.ci/run` in a project with these test files. */
 async function run(t: Test, files: Readonly<Record<string, string>>) {
-  const directory = temporaryDirectory(t);
+  const directory = temporaryHome(t);
   for (const name of [".ci", "test"]) mkdirSync(path.join(directory, name));
   for (const name of [".ci/run", ".taprc"]) {
     copyFileSync(path.join(root, name), path.join(directory, name));

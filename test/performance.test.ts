@@ -1,7 +1,4 @@
-import { mkdtempSync, rmSync } from "node:fs";
 import { createServer } from "node:http";
-import { tmpdir } from "node:os";
-import path from "node:path";
 import t, { type Test } from "tap";
 import { groupEntries, groups, openExternal } from "../bench/peers/external.ts";
 import { startGatehouse } from "../bench/peers/gatehouse.ts";
@@ -10,6 +7,7 @@ import { startNode } from "../bench/peers/node.ts";
 import { World, writers } from "../bench/peers/world.ts";
 import { bestRatio, send } from "./kit/cost.ts";
 import { freePort } from "./kit/free-port.ts";
+import { temporaryHome } from "./kit/gateway.ts";
 import { nightly } from "./kit/nightly.ts";
 
 const REQUESTS = 4000;
@@ -26,15 +24,13 @@ const MOST_LEFT = 1000;
 const body = '{"Select":{"database":"main","from":"users","columns":["id","name"],"limit":10}}';
 
 async function openWorld(t: Test) {
-  const directory = mkdtempSync(path.join(tmpdir(), "gatehouse-test-"));
-  t.teardown(() => rmSync(directory, { recursive: true, force: true }));
   const upstream = createServer((request, response) => {
     request.resume().once("end", () => response.end('{"status":"success","data":[]}'));
   });
   t.teardown(() => upstream.close());
   const upstreamPort = await freePort();
   upstream.listen(upstreamPort, "127.0.0.1");
-  return { world: await World.create(directory), upstreamPort };
+  return { world: await World.create(temporaryHome(t)), upstreamPort };
 }
 
 t.test("a request costs little more than a proxy without checks", async (t) => {

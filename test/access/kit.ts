@@ -1,5 +1,4 @@
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { writeFileSync } from "node:fs";
 import path from "node:path";
 import type { Test } from "tap";
 import { permanentGrant } from "../../src/core/access/entries.ts";
@@ -8,6 +7,7 @@ import { checkRecords, parseAccessFile } from "../../src/core/access/parse.ts";
 import type { AccessRecords } from "../../src/core/access/records.ts";
 import { ownGrants, type Snapshot } from "../../src/core/access/snapshot.ts";
 import { Refusal } from "../../src/core/base/refusal.ts";
+import { temporaryHome } from "../kit/gateway.ts";
 
 /** Sixteen bytes of salt and thirty-two of hash, in base64. */
 export const SALT = "c2FsdHNhbHRzYWx0c2FsdA";
@@ -81,14 +81,8 @@ export async function refusedBy(work: Promise<unknown>): Promise<Refusal> {
   throw new Error("nothing was refused");
 }
 
-export function temporaryDirectory(t: Test): string {
-  const directory = mkdtempSync(path.join(tmpdir(), "gatehouse-access-"));
-  t.teardown(() => rmSync(directory, { recursive: true, force: true }));
-  return directory;
-}
-
 export function accessFile(t: Test, text: string): string {
-  const file = path.join(temporaryDirectory(t), "access_control.toml");
+  const file = path.join(temporaryHome(t), "access_control.toml");
   writeFileSync(file, text, { mode: 0o600 });
   return file;
 }

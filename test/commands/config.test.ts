@@ -14,7 +14,6 @@ import type { Test } from "tap";
 import t from "tap";
 import { directoryProblem } from "../../src/core/base/files/guarded.ts";
 import { grant } from "../access/kit.ts";
-import { temporaryDirectory } from "../config/support.ts";
 import { makeCertificate } from "../kit/certificate.ts";
 import { startGateway, temporaryHome } from "../kit/gateway.ts";
 import { runCommand } from "../kit/process.ts";
@@ -442,7 +441,7 @@ t.test("config check validates the URL of a database that is down", async (t) =>
 });
 
 t.test("a directory is private unless other users may write to it", (t) => {
-  const directory = temporaryDirectory(t);
+  const directory = temporaryHome(t);
   const stats = statSync(directory);
   const problemOf = (mode: number, isOwn = true) => {
     stats.mode = 0o40000 | mode;

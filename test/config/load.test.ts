@@ -19,9 +19,10 @@ import {
   loadConfiguration,
 } from "../../src/core/config/load.ts";
 import { basePathOf } from "../../src/core/config/schema.ts";
+import { temporaryHome } from "../kit/gateway.ts";
 import { words } from "../kit/words.ts";
 import { auth, issuers, mcp, others, query, routes, server, store, upstream } from "./broken.ts";
-import { linesOf, load, problemsOf, temporaryDirectory } from "./support.ts";
+import { linesOf, load, problemsOf } from "./support.ts";
 
 t.test("without a file, the service directory is in the home directory", async (t) => {
   const directory = t.testdir();
@@ -417,7 +418,7 @@ t.test("without authentication, only loopback hosts are accepted by default", as
 });
 
 function secret(t: Test, content: string, mode: number): string {
-  const file = join(temporaryDirectory(t), "credential");
+  const file = join(temporaryHome(t), "credential");
   writeFileSync(file, content);
   chmodSync(file, mode);
   return file;
@@ -463,7 +464,7 @@ t.test("a credential that is not a header value is refused and not shown", async
 });
 
 t.test("a configuration with a credential warns if others may read it", async (t) => {
-  const directory = temporaryDirectory(t);
+  const directory = temporaryHome(t);
   const file = join(directory, "open.toml");
   writeFileSync(file, '[upstream]\nauthorization = "Bearer hunter2"\n');
   chmodSync(file, 0o644);
@@ -507,14 +508,14 @@ t.test("the example lists every key, and loads to the defaults", async (t) => {
   for (const { keys } of sections) {
     for (const { key } of keys) t.match(committed.example, new RegExp(`^#?${key} = `, "m"));
   }
-  const env = { GATEHOUSE_HOME: join(temporaryDirectory(t), "home") };
+  const env = { GATEHOUSE_HOME: join(temporaryHome(t), "home") };
   const loaded = load(t, committed.example, { env });
   const defaults = loadConfiguration({ cwd: "/", env });
   t.strictSame(loaded.configuration, defaults.configuration);
 });
 
 t.test("the example's commented-out lines are valid, unless they exclude others", async (t) => {
-  const secret = join(temporaryDirectory(t), "introspection");
+  const secret = join(temporaryHome(t), "introspection");
   writeFileSync(secret, "secret", { mode: 0o600 });
   const lines = committed.example.replaceAll(/^#(?! |:|$)/gm, "").split("\n");
   const text = lines

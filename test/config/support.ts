@@ -1,5 +1,4 @@
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { Test } from "tap";
 import {
@@ -8,19 +7,14 @@ import {
   loadConfiguration,
 } from "../../src/core/config/load.ts";
 import { ConfigurationError } from "../../src/core/config/problem.ts";
-
-export function temporaryDirectory(t: Test): string {
-  const directory = mkdtempSync(join(tmpdir(), "gatehouse-"));
-  t.teardown(() => rmSync(directory, { recursive: true }));
-  return directory;
-}
+import { temporaryHome } from "../kit/gateway.ts";
 
 export function load(
   t: Test,
   text: string,
   options: Partial<LoadOptions> = {},
 ): LoadedConfiguration & { directory: string } {
-  const directory = temporaryDirectory(t);
+  const directory = temporaryHome(t);
   writeFileSync(join(directory, "gateway.toml"), text, { mode: 0o600 });
   const env = { GATEHOUSE_HOME: join(directory, "home") };
   return {

@@ -2,10 +2,10 @@ import { writeFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
 import { connectTo, readCases, runSection } from "../../src/features/conformance/run.ts";
-import { type Answer, freshEngine, temporaryDirectory } from "../engine/kit.ts";
+import { type Answer, freshEngine } from "../engine/kit.ts";
 import { freshMysql } from "../engine/mysql/kit.ts";
 import { freshPostgres } from "../engine/postgres/kit.ts";
-import { startGateway } from "../kit/gateway.ts";
+import { startGateway, temporaryHome } from "../kit/gateway.ts";
 import { runWarm } from "../kit/warm-command.ts";
 
 const engines = { SQLite: freshEngine, PostgreSQL: freshPostgres, MySQL: freshMysql };
@@ -188,7 +188,7 @@ t.test(
   "the engine passes every case through the gateway, with a credential from a file",
   async (t) => {
     const gateway = await startGateway(t);
-    const home = temporaryDirectory(t);
+    const home = temporaryHome(t);
     const file = path.join(home, "authorization");
     writeFileSync(file, `Bearer ${await gateway.login()}`, { mode: 0o600 });
     const run = (...flags: string[]) =>

@@ -4,14 +4,9 @@ import { createServer, type IncomingMessage, type ServerResponse } from "node:ht
 import { text } from "node:stream/consumers";
 import t, { type Test } from "tap";
 import { z } from "zod";
-import {
-  type Answer,
-  databaseFiles,
-  freshEngine,
-  query,
-  temporaryDirectory,
-} from "../engine/kit.ts";
+import { type Answer, databaseFiles, freshEngine, query } from "../engine/kit.ts";
 import { freePort } from "../kit/free-port.ts";
+import { temporaryHome } from "../kit/gateway.ts";
 import { listening } from "../kit/listening.ts";
 import { cleanEnvironment, gatehouseCommand } from "../kit/process.ts";
 import { runWarm } from "../kit/warm-command.ts";
@@ -27,7 +22,7 @@ async function serve(t: Test, handle: Handle): Promise<string> {
 }
 
 function run(t: Test, ...flags: string[]) {
-  return runWarm(temporaryDirectory(t), ["upstream", "test", ...flags]);
+  return runWarm(temporaryHome(t), ["upstream", "test", ...flags]);
 }
 
 type Distort = (body: string, answer: Answer) => { status: number; type: string; text: string };
@@ -140,7 +135,7 @@ t.test("Ctrl-C ends the run after the current section and its databases are drop
     response.writeHead(answer.status, { "content-type": "application/json" }).end(answer.text);
   });
   const command = gatehouseCommand(["upstream", "test", "--url", url]);
-  const process = spawn(...command, { env: cleanEnvironment(temporaryDirectory(t)) });
+  const process = spawn(...command, { env: cleanEnvironment(temporaryHome(t)) });
   child.resolve(process);
   const printed = text(process.stdout);
   const [code] = await once(process, "exit");

@@ -5,7 +5,8 @@ import { pino } from "pino";
 import t, { type Test } from "tap";
 import { parseAddress as parseMysql } from "../../src/engine/mysql/address.ts";
 import { parseAddress as parsePostgres, passwordIn } from "../../src/engine/postgres/address.ts";
-import { query, refusal, selectAll, temporaryDirectory } from "./kit.ts";
+import { temporaryHome } from "../kit/gateway.ts";
+import { query, refusal, selectAll } from "./kit.ts";
 import { sharedServer as sharedMysql } from "./mysql/kit.ts";
 import { LyingServer } from "./mysql/lying-server.ts";
 import { sharedServer as sharedPostgres, silentServer, startOn } from "./postgres/kit.ts";
@@ -122,7 +123,7 @@ async function checkPassword(t: Test, sources: [string, NodeJS.ProcessEnv][]): P
 t.test("PostgreSQL's password is in the URL, the environment or a private file", async (t) => {
   const server = await sharedPostgres();
   await server.requirePassword("ann", "hunter2");
-  const file = path.join(temporaryDirectory(t), ".pgpass");
+  const file = path.join(temporaryHome(t), ".pgpass");
   writeFileSync(file, "127.0.0.1:*:*:ann:hunter2\n", { mode: 0o600 });
   const url = server.url().replace("gatehouse@", "ann@");
   await checkPassword(t, [
@@ -189,7 +190,7 @@ t.test("a server with an unverified certificate gets no query", async (t) => {
 });
 
 t.test("a MySQL server that requests a local file gets nothing", async (t) => {
-  const file = path.join(temporaryDirectory(t), "private");
+  const file = path.join(temporaryHome(t), "private");
   writeFileSync(file, "hunter2");
   const liar = new LyingServer(file);
   const port = await liar.listen();

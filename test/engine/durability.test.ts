@@ -7,6 +7,7 @@ import { mock } from "node:test";
 import { pino } from "pino";
 import t from "tap";
 import { eventually } from "../kit/eventually.ts";
+import { temporaryHome } from "../kit/gateway.ts";
 import { nodeCommand } from "../kit/node.ts";
 import { childrenOf, isAlive } from "../kit/process-info.ts";
 import {
@@ -18,7 +19,6 @@ import {
   selectAll,
   stallIn,
   startOver,
-  temporaryDirectory,
 } from "./kit.ts";
 import { startEngine } from "./server.ts";
 
@@ -40,7 +40,7 @@ async function spawnEngine(directory: string): Promise<{ engine: ChildProcess; a
 }
 
 t.test("acknowledged changes survive a kill", async (t) => {
-  const directory = temporaryDirectory(t);
+  const directory = temporaryHome(t);
   const { engine, address } = await spawnEngine(directory);
   t.teardown(() => engine.kill("SIGKILL"));
   const types = { id: "int", label: "string", on: "boolean", doc: "jsonb", raw: "blob" };
@@ -54,7 +54,7 @@ t.test("acknowledged changes survive a kill", async (t) => {
 });
 
 t.test("after a kill, a Batch is in both databases or in neither", async (t) => {
-  const directory = temporaryDirectory(t);
+  const directory = temporaryHome(t);
   const { engine, address } = await spawnEngine(directory);
   t.teardown(() => engine.kill("SIGKILL"));
   await query(address, createDatabase("copy"));
@@ -78,7 +78,7 @@ t.test("after a kill, a Batch is in both databases or in neither", async (t) => 
 });
 
 t.test("a busy worker ends with a killed engine", async (t) => {
-  const directory = temporaryDirectory(t);
+  const directory = temporaryHome(t);
   const { engine, address } = await spawnEngine(directory);
   t.teardown(() => engine.kill("SIGKILL"));
   await fillForJoin((body) => query(address, body));
@@ -94,7 +94,7 @@ t.test("a busy worker ends with a killed engine", async (t) => {
 const log = pino({ level: "silent" });
 
 t.test("a directory that another engine uses is refused and not changed", async (t) => {
-  const directory = temporaryDirectory(t);
+  const directory = temporaryHome(t);
   const first = await startOver(t, directory);
   await query(first.address, createTable("rows", { id: "int" }));
   const data = join(directory, "data");
@@ -114,7 +114,7 @@ t.test("a directory that another engine uses is refused and not changed", async 
 });
 
 t.test("a start waits for an engine that is shutting down", async (t) => {
-  const directory = temporaryDirectory(t);
+  const directory = temporaryHome(t);
   const first = await startOver(t, directory);
   await query(first.address, createTable("rows", { id: "int" }));
   const url = `sqlite:${join(directory, "data")}`;
@@ -127,7 +127,7 @@ t.test("a start waits for an engine that is shutting down", async (t) => {
 });
 
 t.test("a missing parent directory is not created: it may have been moved", async (t) => {
-  const parent = join(temporaryDirectory(t), "moved");
+  const parent = join(temporaryHome(t), "moved");
   const url = `sqlite:${join(parent, "data")}`;
   await t.rejects(startEngine({ url, log }), { code: "ENOENT" });
   t.notOk(existsSync(parent));

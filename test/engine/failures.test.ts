@@ -4,6 +4,7 @@ import { writeFileSync } from "node:fs";
 import { DatabaseSync } from "node:sqlite";
 import t, { type Test } from "tap";
 import { readTraits } from "../../src/engine/mysql/session.ts";
+import { temporaryHome } from "../kit/gateway.ts";
 import { sampled } from "../kit/nightly.ts";
 import { words } from "../kit/words.ts";
 import {
@@ -21,7 +22,6 @@ import {
   selectAll,
   send,
   startOver,
-  temporaryDirectory,
   update,
 } from "./kit.ts";
 import { freshMysql, type MysqlEngine } from "./mysql/kit.ts";
@@ -915,7 +915,7 @@ t.test("a caller who sees only a part of the schema learns no name and no words"
 });
 
 t.test("the log has the code, the message and the file of a broken database", async (t) => {
-  const home = temporaryDirectory(t);
+  const home = temporaryHome(t);
   const engine = await startOver(t, home);
   await engine.close();
   writeFileSync(`${home}/data/broken.sqlite`, "This file is no database at all. ".repeat(100));

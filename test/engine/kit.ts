@@ -1,5 +1,5 @@
 import { once } from "node:events";
-import { mkdtempSync, readdirSync, rmSync } from "node:fs";
+import { readdirSync } from "node:fs";
 import {
   Agent,
   type ClientRequest,
@@ -7,12 +7,12 @@ import {
   type RequestOptions,
   request,
 } from "node:http";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { text } from "node:stream/consumers";
 import { pino } from "pino";
 import { cpuSecondsOf } from "../../bench/rig/program.ts";
 import { eventually } from "../kit/eventually.ts";
+import { temporaryHome } from "../kit/gateway.ts";
 import type { Teardown } from "./guarded.ts";
 import { type Engine, startEngine } from "./server.ts";
 
@@ -153,12 +153,6 @@ export async function stallIn(worker: number, address: string): Promise<ClientRe
 }
 
 /** A new directory, removed at the end of the test; short, since socket paths have a limit. */
-export function temporaryDirectory(test: Teardown): string {
-  const directory = mkdtempSync(join(tmpdir(), "engine-"));
-  test.teardown(() => rmSync(directory, { recursive: true, force: true }));
-  return directory;
-}
-
 export async function startOver(
   test: Teardown,
   directory: string,
@@ -182,7 +176,7 @@ export async function freshEngine(
   test: Teardown,
   options: { queryTimeLimit?: number } = {},
 ): Promise<{ engine: Engine; directory: string; ask(body: object | string): Promise<Answer> }> {
-  const directory = temporaryDirectory(test);
+  const directory = temporaryHome(test);
   const engine = await startOver(test, directory, options);
   return { engine, directory, ask: (body) => query(engine.address, body) };
 }

@@ -13,6 +13,7 @@ import type { Column, ColumnKind } from "../../src/engine/sql/scope.ts";
 import { type SelectDialect, SelectPlanner } from "../../src/engine/sql/select.ts";
 import { computing } from "../../src/engine/sqlite/compute.ts";
 import { compiler } from "../../src/engine/sqlite/statements.ts";
+import { temporaryHome } from "../kit/gateway.ts";
 import { caseCount, nightly, sampled } from "../kit/nightly.ts";
 import { nodeCommand } from "../kit/node.ts";
 import { choicesOf } from "../query/arbitrary.ts";
@@ -28,7 +29,6 @@ import {
   remove,
   selectAll,
   send,
-  temporaryDirectory,
 } from "./kit.ts";
 import { type Cell, evaluate, type ModelRow, rowText } from "./model.ts";
 import { freshMysql, sharedServer as sharedMysql } from "./mysql/kit.ts";
@@ -673,7 +673,7 @@ interface PlanScene {
 
 const scenes: Readonly<Record<string, (t: Test, rowCount: number) => Promise<PlanScene>>> = {
   async SQLite(t, rowCount) {
-    const directory = temporaryDirectory(t);
+    const directory = temporaryHome(t);
     const { address } = await startService(t, `sqlite:${directory}`);
     const plans = await fillSqlite(directory, rowCount);
     const columns = ["id", "item_id", "amount"].map((name) => ({ name, type: "int" }));

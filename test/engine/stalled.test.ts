@@ -14,6 +14,7 @@ import { parseQuery } from "../../src/core/query/parse.ts";
 import { answerText } from "../../src/engine/spool.ts";
 import { DatabaseLocks, openSqliteStore } from "../../src/engine/sqlite/store.ts";
 import { eventually } from "../kit/eventually.ts";
+import { temporaryHome } from "../kit/gateway.ts";
 import { nightly } from "../kit/nightly.ts";
 import { childrenOf } from "../kit/process-info.ts";
 import {
@@ -33,7 +34,6 @@ import {
   sendOnly,
   stallIn,
   startOver,
-  temporaryDirectory,
 } from "./kit.ts";
 
 /** An engine with a limit in milliseconds, over tables that were filled without one. */
@@ -83,7 +83,7 @@ const longBodies = [
 t.test("no query waits while a SQLite process parses a long body", async (t) => {
   for (const long of longBodies) {
     const before = childrenOf(process.pid);
-    const store = await openSqliteStore(join(temporaryDirectory(t), "data"), storeOptions);
+    const store = await openSqliteStore(join(temporaryHome(t), "data"), storeOptions);
     t.teardown(() => store.close());
     const ask = async (body: object): Promise<string> => {
       const query = parseQuery(Buffer.from(JSON.stringify(body)), grammar);
@@ -292,7 +292,7 @@ t.test("idle SQLite processes end after a minute, except one", async (t) => {
   t.teardown(() => mock.timers.reset());
   const before = childrenOf(process.pid);
   const processes = () => childrenOf(process.pid).filter((pid) => !before.includes(pid));
-  const directory = join(temporaryDirectory(t), "data");
+  const directory = join(temporaryHome(t), "data");
   const store = await openSqliteStore(directory, storeOptions);
   t.teardown(() => store.close());
   const look = () => store.readSchema({ database: "main" }, new AbortController());

@@ -29,13 +29,13 @@ import {
 import { createOnce, takeLock, withLock } from "../../src/core/base/files/lock.ts";
 import { openWalDatabase } from "../../src/core/base/files/wal-database.ts";
 import { followFiles, watchFile } from "../../src/core/base/files/watch.ts";
-import { temporaryDirectory } from "../config/support.ts";
 import { eventually, PATIENCE_MS } from "../kit/eventually.ts";
+import { temporaryHome } from "../kit/gateway.ts";
 import { nodeCommand } from "../kit/node.ts";
 
 /** The path of a file in a new directory. */
 function fileIn(t: Test, ...names: string[]): string {
-  return path.join(temporaryDirectory(t), ...names, "file");
+  return path.join(temporaryHome(t), ...names, "file");
 }
 
 t.test("a new file has mode 0600, whatever the umask", async (t) => {
@@ -72,7 +72,7 @@ t.test("a reader never sees a partially written file", async (t) => {
 });
 
 t.test("a failed replacement keeps the old content and leaves no other file", async (t) => {
-  const directory = temporaryDirectory(t);
+  const directory = temporaryHome(t);
   const file = path.join(directory, "file");
   await mkdir(path.join(file, "inside"), { recursive: true });
   await t.rejects(replaceFile(file, "new"), { code: /EISDIR|ENOTEMPTY|EEXIST/ });
@@ -125,7 +125,7 @@ t.test("a file that others may read is refused if readers are checked", async (t
 });
 
 t.test("a directory, a pipe and a device are refused at once", async (t) => {
-  const directory = temporaryDirectory(t);
+  const directory = temporaryHome(t);
   await mkdir(path.join(directory, "directory"));
   execFileSync("mkfifo", [path.join(directory, "pipe")]);
   for (const name of ["directory", "pipe"]) {
@@ -439,7 +439,7 @@ t.test("a file that is created, noted and deleted at once causes a notification"
 });
 
 t.test("other files in the directory cause no notification", async (t) => {
-  const directory = temporaryDirectory(t);
+  const directory = temporaryHome(t);
   const file = path.join(directory, "file");
   await writeFile(file, "1");
   const watch = watched(t, file);
@@ -450,7 +450,7 @@ t.test("other files in the directory cause no notification", async (t) => {
 });
 
 t.test("a swapped directory further up causes a notification", async (t) => {
-  const directory = temporaryDirectory(t);
+  const directory = temporaryHome(t);
   for (const [name, text] of [
     ["one", "1"],
     ["two", "2"],
@@ -471,7 +471,7 @@ t.test("a swapped directory further up causes a notification", async (t) => {
 t.test("the swapped links of a ConfigMap cause a notification without the poll", async (t) => {
   mock.timers.enable({ apis: ["setInterval"] });
   t.teardown(() => mock.timers.reset());
-  const directory = temporaryDirectory(t);
+  const directory = temporaryHome(t);
   for (const version of ["..1", "..2"]) {
     await mkdir(path.join(directory, version));
     await writeFile(path.join(directory, version, "file"), version);
@@ -490,7 +490,7 @@ t.test("the swapped links of a ConfigMap cause a notification without the poll",
 });
 
 t.test("a file in a directory that does not exist yet can be watched", async (t) => {
-  const directory = path.join(temporaryDirectory(t), "later");
+  const directory = path.join(temporaryHome(t), "later");
   const watch = watched(t, path.join(directory, "file"));
   await mkdir(directory);
   await Promise.all([watch.settled(), put(path.join(directory, "file"), "1")]);

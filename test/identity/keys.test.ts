@@ -20,7 +20,7 @@ import {
   rotateKey,
   type StoredKey,
 } from "../../src/core/identity/key-store.ts";
-import { refusedBy, temporaryDirectory } from "../access/kit.ts";
+import { refusedBy } from "../access/kit.ts";
 import { openGatewaySetup, select } from "../gateway/kit.ts";
 import { eventually } from "../kit/eventually.ts";
 import { type TestGateway, temporaryHome } from "../kit/gateway.ts";
@@ -139,7 +139,7 @@ async function put(keys: KeyStore, key: StoredKey): Promise<StoredKey> {
 }
 
 function noKeys(t: Test): KeyStore {
-  return keyFilesIn(temporaryDirectory(t), { checkRead: true });
+  return keyFilesIn(temporaryHome(t), { checkRead: true });
 }
 
 async function oneKey(t: Test): Promise<{ keys: KeyStore; old: StoredKey }> {

@@ -22,11 +22,11 @@ import {
   readRevocations,
   revocationsIn,
 } from "../../src/core/identity/revocations.ts";
-import { temporaryDirectory } from "../access/kit.ts";
 import { openGatewaySetup } from "../gateway/kit.ts";
 import { insertRefusal, openStaffed, soon, succeed, textOf, tokenOf } from "../journeys/staff.ts";
 import { eventually } from "../kit/eventually.ts";
 import type { TestGateway } from "../kit/gateway.ts";
+import { temporaryHome } from "../kit/gateway.ts";
 import { runCommand } from "../kit/process.ts";
 import { requireNoStall } from "../kit/stall.ts";
 import { runWarm } from "../kit/warm-command.ts";
@@ -89,7 +89,7 @@ t.test("a revocation that cannot be written is refused", async (t) => {
 });
 
 t.test("all tokens of a user end even if another process has just issued one ahead", async (t) => {
-  const file = path.join(temporaryDirectory(t), "revocations");
+  const file = path.join(temporaryHome(t), "revocations");
   const onFailure = (error: unknown) => t.fail(String(error));
   const options = { checkRead: true, onFailure, onLost() {} };
   const gateway = await openRevocations(file, options);
@@ -215,7 +215,7 @@ const { open: original } = promises;
 const later = Math.floor(Date.now() / 1000) + 3600;
 
 t.test("all lines of a long file stay in force as the file changes", async (t) => {
-  const file = path.join(temporaryDirectory(t), "revocations");
+  const file = path.join(temporaryHome(t), "revocations");
   const lines = Array.from({ length: 20_000 }, (_, n) =>
     JSON.stringify(n % 2 === 0 ? { jti: `t${n}`, until: later } : { user: `u${n}`, before: later }),
   );
@@ -282,7 +282,7 @@ async function openUndisturbed(t: Test, file: string): Promise<LiveRevocations> 
 }
 
 t.test("a revocation beside 60,000 others does not stall the event loop", async (t) => {
-  const file = path.join(temporaryDirectory(t), "revocations");
+  const file = path.join(temporaryHome(t), "revocations");
   const until = Math.ceil(Date.now() / 1000) + 3600;
   const lines = Array.from({ length: 60_000 }, (_, index) =>
     JSON.stringify({ jti: `0b9c3bd1-8f3f-4a57-9a3c-${String(index).padStart(12, "0")}`, until }),
@@ -297,7 +297,7 @@ t.test("a revocation beside 60,000 others does not stall the event loop", async 
 });
 
 t.test("revocations that arrive together are written together", async (t) => {
-  const file = path.join(temporaryDirectory(t), "revocations");
+  const file = path.join(temporaryHome(t), "revocations");
   const revocations = await openUndisturbed(t, file);
   const { mock: exec } = mock.method(DatabaseSync.prototype, "exec");
   t.teardown(() => exec.restore());

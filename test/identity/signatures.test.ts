@@ -13,8 +13,9 @@ import {
 } from "../../src/core/identity/jwt-verification.ts";
 import { KeyFileError, keyFilesIn } from "../../src/core/identity/key-file.ts";
 import { importVerifyingKey, makeKey, openKeyRing } from "../../src/core/identity/key-store.ts";
-import { refusalOf, temporaryDirectory } from "../access/kit.ts";
+import { refusalOf } from "../access/kit.ts";
 import { corpus } from "../kit/corpora.ts";
+import { temporaryHome } from "../kit/gateway.ts";
 
 const jwkShape = z.looseObject({ kty: z.string(), kid: z.string(), alg: z.string().optional() });
 const groupShape = z.object({
@@ -50,7 +51,7 @@ function safe(kid: string): string {
 
 /** Opens the keys from files, as a gateway does; undefined if it refuses them. */
 async function open(t: Test, keys: readonly Jwk[]): Promise<PinnedKeys | undefined> {
-  const directory = temporaryDirectory(t);
+  const directory = temporaryHome(t);
   for (const [index, jwk] of keys.entries()) {
     const [kid, alg] = [safe(jwk.kid), algorithmOf(jwk)];
     const isDuplicate = keys.slice(0, index).some((other) => other.kid === jwk.kid);

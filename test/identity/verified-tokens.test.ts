@@ -17,7 +17,8 @@ import { createLoginThrottle } from "../../src/core/identity/throttle.ts";
 import { createTokenAuthority, VerifiedTokens } from "../../src/core/identity/token.ts";
 import { VerifiedPasswords } from "../../src/core/identity/verified-passwords.ts";
 import type { JsonObject } from "../../src/core/json/exact.ts";
-import { hashWith, refusalOf, refusedBy, SALT, temporaryDirectory, user } from "../access/kit.ts";
+import { hashWith, refusalOf, refusedBy, SALT, user } from "../access/kit.ts";
+import { temporaryHome } from "../kit/gateway.ts";
 import { encodePart } from "./forge.ts";
 
 /** Epoch seconds. */
@@ -194,7 +195,7 @@ t.test("the cache never changes a result, whatever happens to the clock and the 
 });
 
 async function open(t: Test) {
-  const directory = temporaryDirectory(t);
+  const directory = temporaryHome(t);
   const keys = keyFilesIn(directory, { checkRead: true });
   const load = () => openKeyRing(keys, "ES256");
   let ring = await load();

@@ -1,7 +1,4 @@
-import { mkdtempSync, rmSync } from "node:fs";
 import { createServer } from "node:http";
-import { tmpdir } from "node:os";
-import path from "node:path";
 import t from "tap";
 import { startOfficial } from "../../bench/mcp/official.ts";
 import { startGatehouse } from "../../bench/peers/gatehouse.ts";
@@ -9,6 +6,7 @@ import { startNode } from "../../bench/peers/node.ts";
 import { World, writers } from "../../bench/peers/world.ts";
 import { bestRatio } from "../kit/cost.ts";
 import { freePort } from "../kit/free-port.ts";
+import { temporaryHome } from "../kit/gateway.ts";
 import { nightly } from "../kit/nightly.ts";
 import { statelessCall } from "./messages.ts";
 
@@ -17,8 +15,6 @@ const { headers, body } = statelessCall("tools/call", { name: "select", argument
 const answer = '{"status":"success","data":[{"id":1}]}';
 
 t.test("a tool call costs little more than the bare server", nightly, async (t) => {
-  const directory = mkdtempSync(path.join(tmpdir(), "gatehouse-test-"));
-  t.teardown(() => rmSync(directory, { recursive: true, force: true }));
   const upstream = createServer((request, response) => {
     request.resume().once("end", () => {
       response.setHeader("content-type", "application/json").end(answer);
@@ -27,7 +23,7 @@ t.test("a tool call costs little more than the bare server", nightly, async (t) 
   t.teardown(() => upstream.close());
   const port = await freePort();
   upstream.listen(port, "127.0.0.1");
-  const world = await World.create(directory);
+  const world = await World.create(temporaryHome(t));
   const rule = '[[mcp.tools]]\nname = "select"\npermission = "SELECT"\ndatabase = "main"';
   const mcp = `upstream = "http://127.0.0.1:${port}/mcp"\n${rule}`;
   const proxy = await startGatehouse(world, port, { mcp });

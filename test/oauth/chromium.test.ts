@@ -2,7 +2,8 @@ import { createServer } from "node:http";
 import path from "node:path";
 import type { Page } from "playwright-core";
 import t, { type Test } from "tap";
-import { refusedBy, temporaryDirectory } from "../access/kit.ts";
+import { refusedBy } from "../access/kit.ts";
+import { temporaryHome } from "../kit/gateway.ts";
 import { listening } from "../kit/listening.ts";
 import { launch, openCallback, openSite } from "./chromium.ts";
 import { exchange, obtainTokens } from "./flow.ts";
@@ -18,7 +19,7 @@ import {
 const browser = await launch(t);
 
 function screenshotDirectory(t: Test): string {
-  return process.env.GATEHOUSE_TEST_SCREENSHOTS ?? temporaryDirectory(t);
+  return process.env.GATEHOUSE_TEST_SCREENSHOTS ?? temporaryHome(t);
 }
 
 const screens = [

@@ -24,7 +24,8 @@ import {
   openAuthorizationServer,
 } from "../../src/features/oauth/server/server.ts";
 import { openStateIn } from "../../src/features/oauth/server/state-file.ts";
-import { grant, temporaryDirectory, user } from "../access/kit.ts";
+import { grant, user } from "../access/kit.ts";
+import { temporaryHome } from "../kit/gateway.ts";
 import { listening } from "../kit/listening.ts";
 
 const costs = { memory: 64, time: 1, parallelism: 1 };
@@ -87,7 +88,7 @@ export async function openOAuthSetup(
   t: Test,
   options: OAuthSetupOptions = {},
 ): Promise<OAuthSetup> {
-  const directory = path.join(temporaryDirectory(t), "oauth");
+  const directory = path.join(temporaryHome(t), "oauth");
   const http = createServer((request, response) => setting.server.handle(request, response));
   const url = `http://127.0.0.1:${await listening(t, http)}`;
   const ownIssuer = options.issuer ?? url;

@@ -13,8 +13,8 @@ import { subjectKey } from "../../src/core/identity/sign-in.ts";
 import { isRecent, SignIns, takeTurn } from "../../src/features/oauth/client/sign-ins.ts";
 import { openStateFile, openStateIn } from "../../src/features/oauth/server/state-file.ts";
 import type { StateStore } from "../../src/features/oauth/server/state-store.ts";
-import { temporaryDirectory } from "../access/kit.ts";
 import { eventually } from "../kit/eventually.ts";
+import { temporaryHome } from "../kit/gateway.ts";
 import { PlainBrowser } from "./browser.ts";
 import { IdentityProvider, type ProviderUser } from "./identity-provider.ts";
 import { issuerSettings, issuersWith } from "./issuer.ts";
@@ -27,7 +27,7 @@ const RECHECK_SECONDS = 60;
 const place = { redirectUri, browser, snapshot: emptySnapshot };
 const ann = { sub: "ann", groups: ["engineering"] };
 
-const directory = temporaryDirectory(t);
+const directory = temporaryHome(t);
 const state = await openStateIn(path.join(directory, "oauth"));
 t.teardown(() => state.store.close());
 const log = pino({ level: "silent" });
@@ -416,7 +416,7 @@ const later = () => epochSeconds() + 60;
 type StateFiles = [ReturnType<typeof openStateFile>, ReturnType<typeof openStateFile>];
 
 async function openFiles(t: Test): Promise<StateFiles> {
-  const file = path.join(temporaryDirectory(t), "state.sqlite");
+  const file = path.join(temporaryHome(t), "state.sqlite");
   const stores: StateFiles = [openStateFile(file), openStateFile(file)];
   t.teardown(() => stores.forEach((store) => void store.close()));
   return stores;

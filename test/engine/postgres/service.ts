@@ -1,8 +1,8 @@
 import { writeFileSync } from "node:fs";
 import path from "node:path";
+import { temporaryHome } from "../../kit/gateway.ts";
 import { Service } from "../../kit/process.ts";
 import type { Teardown } from "../guarded.ts";
-import { temporaryDirectory } from "../kit.ts";
 
 /**
  * Starts a gateway over a database with authentication off, which is the reference upstream.
@@ -15,7 +15,7 @@ export async function startService(
   env: NodeJS.ProcessEnv = {},
   keys: Readonly<Record<string, string | number>> = {},
 ): Promise<{ service: Service; address: string }> {
-  const home = temporaryDirectory(test);
+  const home = temporaryHome(test);
   const lines = Object.entries({ url, ...keys }).map(
     ([key, value]) => `${key} = ${JSON.stringify(value)}`,
   );
