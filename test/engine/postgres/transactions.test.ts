@@ -1,14 +1,9 @@
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
-import path from "node:path";
 import { Client } from "pg";
 import t, { type Test } from "tap";
 import { eventually } from "../../kit/eventually.ts";
-import { freePort } from "../../kit/free-port.ts";
 import { startGateway, temporaryHome } from "../../kit/gateway.ts";
 import { longestTurn, measuredEnvironment } from "../../kit/loop-time.ts";
 import { sampled } from "../../kit/nightly.ts";
-import { SystemProgram } from "../../store/faults/program.ts";
 import type { Teardown } from "../guarded.ts";
 import {
   type Answer,
@@ -24,8 +19,8 @@ import {
   send,
   update,
 } from "../kit.ts";
-import { giveToOwner } from "./binaries.ts";
 import { countingProxy, freshPostgres, proxyTo, sharedServer, startOn } from "./kit.ts";
+import { startPooler } from "./pooler.ts";
 import { startService } from "./service.ts";
 
 /** A table whose defaults show the settings that a change runs with. */
@@ -66,47 +61,17 @@ t.test("a single change that fails leaves nothing, also at its commit", async (t
   t.same((await ask(selectAll("items"))).body.data, [{ id: 1, code: 3 }]);
 });
 
-/** Starts PgBouncer with two server connections that transactions share. Undefined if it is absent. */
-async function startPooler(t: Test): Promise<number | undefined> {
-  const server = await sharedServer();
-  const port = await freePort();
-  const directory = mkdtempSync(path.join(tmpdir(), "gatehouse-pooler-"));
-  t.teardown(() => rmSync(directory, { recursive: true, force: true }));
-  const users = path.join(directory, "users.txt");
-  writeFileSync(users, '"gatehouse" ""\n');
-  const settings = path.join(directory, "pgbouncer.ini");
-  writeFileSync(
-    settings,
-    `[databases]
-* = host=127.0.0.1 port=${server.port}
-[pgbouncer]
-listen_addr = 127.0.0.1
-listen_port = ${port}
-unix_socket_dir =
-auth_type = trust
-auth_file = ${users}
-pool_mode = transaction
-default_pool_size = 2
-`,
-  );
-  giveToOwner(directory);
-  giveToOwner(users);
-  giveToOwner(settings);
-  const program = SystemProgram.find(t, "pgbouncer", [settings]);
-  program?.start();
-  return program === undefined ? undefined : port;
-}
-
 t.test("with a transaction pooler, each transaction has its own settings", async (t) => {
-  const port = await startPooler(t);
-  if (port === undefined) {
+  const { port } = await sharedServer();
+  const pooler = await startPooler(t, port, "default_pool_size = 2");
+  if (pooler === undefined) {
     t.pass("this machine has no pgbouncer");
     return;
   }
   const { ask, database, sql } = await freshPostgres(t);
   await sql(table);
   await sql(`alter database ${database} set timezone = 'Asia/Tokyo'`);
-  const url = `postgres://gatehouse@127.0.0.1:${port}/${database}`;
+  const url = `postgres://gatehouse@127.0.0.1:${pooler.port}/${database}`;
   const { address } = await startOn(t, url, { queryTimeLimit: 7000 });
   await eventually("it answers", async () => {
     return (await query(address, selectAll("found"))).status === 200;

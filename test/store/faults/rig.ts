@@ -1,24 +1,19 @@
 import { once } from "node:events";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { writeFileSync } from "node:fs";
 import { createServer } from "node:http";
-import { tmpdir } from "node:os";
 import path from "node:path";
 import { giveToOwner } from "../../engine/postgres/binaries.ts";
+import { type Pooler, startPooler } from "../../engine/postgres/pooler.ts";
 import { type PostgresServer, startPostgres } from "../../engine/postgres/server.ts";
 import { eventually } from "../../kit/eventually.ts";
 import { freePort } from "../../kit/free-port.ts";
+import { temporaryHome } from "../../kit/gateway.ts";
 import { makeStore, type StoreServer, type Teardown, type TestStore } from "../kit.ts";
 import { makeNetwork, type Network } from "./network.ts";
 import { SystemProgram } from "./program.ts";
 import { FaultyReplica, MAX_STALENESS } from "./replica.ts";
 
 const REPLICAS = 3;
-
-/** PgBouncer, with pooled transactions. */
-export interface Pooler {
-  readonly port: number;
-  readonly program: SystemProgram;
-}
 
 /** Replicas on their own hosts, between HAProxy and a store. All of them can fail. */
 export interface Rig {
@@ -30,19 +25,6 @@ export interface Rig {
   readonly pooler: Pooler | undefined;
   /** The URL of HAProxy. */
   readonly balancer: string | undefined;
-}
-
-function makeDirectory(t: Teardown): string {
-  const directory = mkdtempSync(path.join(tmpdir(), "gatehouse-faults-"));
-  giveToOwner(directory);
-  t.teardown(() => rmSync(directory, { recursive: true, force: true }));
-  return directory;
-}
-
-function write(directory: string, name: string, text: string): string {
-  const file = path.join(directory, name);
-  writeFileSync(file, text);
-  return file;
 }
 
 /** An upstream that answers every query with no rows. */
@@ -64,35 +46,12 @@ async function startUpstream(t: Teardown): Promise<string> {
   return String(address.port);
 }
 
-async function startPooler(
-  t: Teardown,
-  directory: string,
-  target: number,
-): Promise<Pooler | undefined> {
-  const port = await freePort();
-  const users = write(directory, "users.txt", '"gatehouse" ""\n');
-  const settings = `[databases]
-* = host=127.0.0.1 port=${target}
-[pgbouncer]
-listen_addr = 127.0.0.1
-listen_port = ${port}
-unix_socket_dir =
-auth_type = trust
-auth_file = ${users}
-pool_mode = transaction
-server_login_retry = 0.5
-`;
-  const program = SystemProgram.find(t, "pgbouncer", [write(directory, "pgbouncer.ini", settings)]);
-  program?.start();
-  return program === undefined ? undefined : { port, program };
-}
-
 /** HAProxy as in docs/reverse-proxy.md, with the name of the replica in each answer. */
 async function startBalancer(
   t: Teardown,
-  directory: string,
   { address, hosts }: Network,
 ): Promise<string | undefined> {
+  const directory = temporaryHome(t);
   const port = await freePort();
   const servers = hosts.map((host, at) => `  server ${at} ${host.address}`).join("\n");
   const settings = `defaults
@@ -112,7 +71,9 @@ backend gatehouse
   default-server check inter 300ms fall 2 rise 1
 ${servers}
 `;
-  const file = write(directory, "haproxy.cfg", settings);
+  const file = path.join(directory, "haproxy.cfg");
+  writeFileSync(file, settings);
+  giveToOwner(directory);
   const program = SystemProgram.find(t, "haproxy", ["-db", "-f", file]);
   program?.start();
   return program === undefined ? undefined : `http://${address}:${port}`;
@@ -131,7 +92,6 @@ export async function untilWhole({ replicas }: Rig): Promise<void> {
 
 /** @param server of the store; by default a new PostgreSQL */
 export async function startRig(t: Teardown, server?: StoreServer): Promise<Rig> {
-  const directory = makeDirectory(t);
   const postgres = server === undefined ? await startPostgres(t) : undefined;
   const target = server ?? postgres;
   if (target === undefined) throw new Error("no server");
@@ -142,8 +102,8 @@ export async function startRig(t: Teardown, server?: StoreServer): Promise<Rig> 
     (host, at) => new FaultyReplica(t, String(at), host, store, upstream),
   );
   await Promise.all(replicas.map((replica) => replica.start()));
-  const pooler = await startPooler(t, directory, target.port);
-  const balancer = await startBalancer(t, directory, network);
+  const pooler = await startPooler(t, target.port, "server_login_retry = 0.5");
+  const balancer = await startBalancer(t, network);
   const rig: Rig = { store, network, replicas, postgres, pooler, balancer };
   await untilWhole(rig);
   return rig;
