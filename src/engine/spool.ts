@@ -192,10 +192,3 @@ function writeFully(file: number, bytes: Buffer): void {
   let written = 0;
   while (written < bytes.length) written += writeSync(file, bytes, written);
 }
-
-const storageCodes = new Set(["ENOSPC", "EDQUOT", "EFBIG", "EIO", "EROFS", "EACCES", "EPERM"]);
-
-/** True for a file system error that the operator can fix with more space or permissions. */
-export function isStorageError(error: unknown): boolean {
-  return error instanceof Error && "code" in error && storageCodes.has(String(error.code));
-}

@@ -174,7 +174,7 @@ t.test("a deleted file changes nothing until it exists again", async (t) => {
   const file = accessFile(t, holding("ReadOnly"));
   const access = await watched(t, file);
   await unlink(file);
-  t.equal(await access.untilRefused(), "is missing");
+  t.equal(await access.untilRefused(), "does not exist");
   t.equal(access.role, "ReadOnly", "the last good state is in force");
   await writeFile(file, holding("Owner"), { mode: 0o600 });
   await access.untilRole("Owner");

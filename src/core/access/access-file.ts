@@ -1,5 +1,5 @@
 import { runCooperatively } from "../base/cooperative-scheduling.ts";
-import { UnsafeFileError } from "../base/files/guarded.ts";
+import { readFailure } from "../base/files/guarded.ts";
 import { watchFile } from "../base/files/watch.ts";
 import { Refusal } from "../base/refusal.ts";
 import type { AccessRules, ReloadEvent } from "./access-rules.ts";
@@ -34,9 +34,7 @@ export function sizeWarning(bytes: number): string | undefined {
 
 function toProblems(error: unknown): readonly AccessProblem[] {
   if (error instanceof AccessFileError) return error.problems;
-  if (error instanceof UnsafeFileError) return [{ reason: error.reason }];
-  const code = error instanceof Error && "code" in error ? String(error.code) : "unknown error";
-  return [{ reason: code === "ENOENT" ? "is missing" : `cannot be read (${code})` }];
+  return [{ reason: readFailure(error) }];
 }
 
 /**

@@ -1,9 +1,11 @@
 import { existsSync } from "node:fs";
 import { realpath, stat } from "node:fs/promises";
 import { setTimeout as delay } from "node:timers/promises";
+import { errorMessage, systemCode } from "../base/client-error.ts";
 import { runCooperatively } from "../base/cooperative-scheduling.ts";
 import {
   fingerprint,
+  isStorageError,
   replaceFile,
   replacementObstacle,
   UnsafeFileError,
@@ -27,17 +29,6 @@ import { applyChanges, type Change } from "./record-change.ts";
 import type { AccessRecords } from "./records.ts";
 import { emptySnapshot, type Snapshot } from "./snapshot.ts";
 
-/** Because of permissions or a lack of space. */
-const unwritableCodes = new Set([
-  "EROFS",
-  "EACCES",
-  "EPERM",
-  "EBUSY",
-  "ENOSPC",
-  "EDQUOT",
-  "EFBIG",
-  "EIO",
-]);
 /** The path is not a file: circular links, a socket, a path through a file. */
 const misplacedCodes = new Set(["ELOOP", "ENXIO", "ENOTDIR", "EISDIR", "ENAMETOOLONG"]);
 
@@ -57,12 +48,11 @@ function asWriteRefusal(error: unknown, file: string): unknown {
   if (error instanceof LockRefusedError) {
     return new Refusal("access_file_read_only", { detail: error.message, cause: error });
   }
-  if (!(error instanceof Error) || !("code" in error)) return error;
-  const code = String(error.code);
+  const code = systemCode(error);
   if (code === "ENOENT") return invalid("The access file is missing");
   if (misplacedCodes.has(code)) return invalid(`The access file cannot be read (${code})`);
-  if (!unwritableCodes.has(code)) return error;
-  const detail = `${file}: ${error.message}`;
+  if (!isStorageError(error)) return error;
+  const detail = `${file}: ${errorMessage(error)}`;
   return new Refusal("access_file_read_only", { detail, cause: error });
 }
 

@@ -23,6 +23,12 @@ export abstract class ClientError extends Error {
   }
 }
 
+/** The code of an error of the system, such as `ENOENT`. Empty for others. */
+export function systemCode(error: unknown): string {
+  if (!(error instanceof Error && "code" in error)) return "";
+  return typeof error.code === "string" ? error.code : "";
+}
+
 /** For logs. Anything can be thrown, so it need not be an Error. */
 export function errorMessage(error: unknown): string {
   return error instanceof Error ? error.message : "unknown";

@@ -3,7 +3,7 @@ import type { ServerOptions } from "node:http";
 import { createServer } from "node:https";
 import { createSecureContext } from "node:tls";
 import { errorMessage } from "../base/client-error.ts";
-import { readGuarded, UnsafeFileError } from "../base/files/guarded.ts";
+import { readFailure, readGuarded } from "../base/files/guarded.ts";
 import { followFiles } from "../base/files/watch.ts";
 import type { Log } from "../observe/log.ts";
 
@@ -24,13 +24,6 @@ class CertificateError extends Error {
     super(`server.tls.${key}: ${file}: ${reason}`, { cause });
     this.name = "CertificateError";
   }
-}
-
-function readFailure(error: unknown): string {
-  if (error instanceof UnsafeFileError) return error.reason;
-  const code = error instanceof Error && "code" in error ? String(error.code) : "unknown error";
-  if (code === "ENOENT" || code === "ENOTDIR") return "does not exist";
-  return code === "EACCES" ? "may not be read by this user" : `cannot be read (${code})`;
 }
 
 function parseCertificate(file: string, pem: string): X509Certificate {

@@ -1,3 +1,4 @@
+import { systemCode } from "../base/client-error.ts";
 import { Refusal } from "../base/refusal.ts";
 
 export interface UpstreamTarget {
@@ -43,14 +44,10 @@ export class ConnectionError extends Error {
 const unreachable = new Set(["ECONNREFUSED", "ENOENT", "EHOSTUNREACH", "ENETUNREACH", "ENOTFOUND"]);
 const brokenConnection = new Set(["ECONNRESET", "EPIPE"]);
 
-function errorCode(error: Error): string {
-  return "code" in error && typeof error.code === "string" ? error.code : "";
-}
-
 /** The error for the caller. The log gets the underlying code. */
 export function asRefusal(error: Error): Refusal {
   if (error instanceof Refusal) return error;
-  const code = errorCode(error);
+  const code = systemCode(error);
   const options = { detail: code || error.message, cause: error };
   const isTimeout =
     error instanceof ConnectionError ? error.failure !== "closed" : code === "ETIMEDOUT";
@@ -62,7 +59,7 @@ export function asRefusal(error: Error): Refusal {
 /** True if the connection broke, as when the upstream closes an idle connection. */
 export function hasBroken({ cause }: Refusal): boolean {
   if (cause instanceof ConnectionError) return cause.failure === "closed";
-  return cause instanceof Error && brokenConnection.has(errorCode(cause));
+  return brokenConnection.has(systemCode(cause));
 }
 
 /** The path that describes all databases, one of them, or one of its tables. */

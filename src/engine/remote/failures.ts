@@ -1,5 +1,5 @@
+import { isStorageError } from "../../core/base/files/guarded.ts";
 import { EngineRefusal, type Incident, RowTooLong, UnknownOutcome } from "../refusal.ts";
-import { isStorageError } from "../spool.ts";
 import { has64Bits } from "../sql/values.ts";
 import { ConnectionLost, type Failures, type Origin } from "./dialect.ts";
 

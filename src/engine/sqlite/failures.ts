@@ -1,3 +1,4 @@
+import { isStorageError } from "../../core/base/files/guarded.ts";
 import { EngineRefusal, type Incident } from "../refusal.ts";
 import type { Origin } from "../remote/dialect.ts";
 import {
@@ -8,7 +9,6 @@ import {
   safeWords,
   worded,
 } from "../remote/failures.ts";
-import { isStorageError } from "../spool.ts";
 import { tableNamed, violated, violations } from "../sql/answers.ts";
 
 const limitMessage = /too (many|large|complex|big|much)/i;

@@ -3,6 +3,7 @@ import { open, rename, rm } from "node:fs/promises";
 import { userInfo } from "node:os";
 import path from "node:path";
 import type * as z from "zod";
+import { systemCode } from "../client-error.ts";
 
 const WRITABLE_BY_ANYONE = 0o222;
 const WRITABLE_BY_GROUP_OR_OTHERS = 0o022;
@@ -194,6 +195,21 @@ export class UnsafeFileError extends Error {
     this.name = "UnsafeFileError";
     this.reason = reason;
   }
+}
+
+const storageCodes = ["EROFS", "EACCES", "EPERM", "EBUSY", "ENOSPC", "EDQUOT", "EFBIG", "EIO"];
+
+/** True for an error of the file system that the operator can fix with more space or permissions. */
+export function isStorageError(error: unknown): boolean {
+  return storageCodes.includes(systemCode(error));
+}
+
+/** Why a file cannot be read. */
+export function readFailure(error: unknown): string {
+  if (error instanceof UnsafeFileError) return error.reason;
+  const code = systemCode(error);
+  if (code === "ENOENT" || code === "ENOTDIR") return "does not exist";
+  return code === "EACCES" ? "may not be read by this user" : `cannot be read (${code})`;
 }
 
 /** Keeps a byte-order mark. @throws UnsafeFileError if the bytes are not UTF-8 */

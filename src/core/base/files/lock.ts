@@ -3,7 +3,7 @@ import path from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { setTimeout as delay } from "node:timers/promises";
 import { Turns } from "../turns.ts";
-import { appendFlags, giveToDirectoryOwner, replaceFile } from "./guarded.ts";
+import { appendFlags, giveToDirectoryOwner, isStorageError, replaceFile } from "./guarded.ts";
 
 export class LockTimeoutError extends Error {
   constructor(file: string) {
@@ -27,15 +27,10 @@ interface Queue {
 const queues = new Map<string, Queue>();
 /** SQLite's result code if another connection has locked the file. */
 export const SQLITE_BUSY = 5;
-const systemRefusals = new Set(["EROFS", "EACCES", "EPERM", "ENOSPC", "EDQUOT", "EIO"]);
 
 export function resultCode(error: unknown): number | undefined {
   if (!(error instanceof Error && "errcode" in error)) return undefined;
   return typeof error.errcode === "number" ? error.errcode & 0xff : undefined;
-}
-
-function isRefusedBySystem(error: unknown): boolean {
-  return error instanceof Error && "code" in error && systemRefusals.has(String(error.code));
 }
 
 export class LockRefusedError extends Error {
@@ -74,7 +69,7 @@ function tryToLock(lock: string, file: string, mayBeFull: boolean): DatabaseSync
     const code = resultCode(error);
     if (code === SQLITE_BUSY) return undefined;
     // SQLite reports a read-only directory, a full disk, and a file that is no database.
-    if (code !== undefined || isRefusedBySystem(error)) throw new LockRefusedError(file, error);
+    if (code !== undefined || isStorageError(error)) throw new LockRefusedError(file, error);
     throw error;
   }
 }
