@@ -504,6 +504,18 @@ t.test("a change of only the time causes a notification", async (t) => {
   t.equal(watch.count(), 1);
 });
 
+t.test("a file that is read while it keeps changing is read again once it rests", async (t) => {
+  let reads = 0;
+  let state = 0;
+  // The last change may have left the same times and size as the one that was seen before the read.
+  const look = () => String(reads === 0 ? ++state : state);
+  const watch = watchFile(await fileWith(t, "1"), () => ++reads, look);
+  t.teardown(() => watch.close());
+  await eventually("it is read again", () => reads === 2);
+  await delay(QUIET_MS);
+  t.equal(reads, 2, "and no more while it rests");
+});
+
 t.test("after the watch is closed there are no notifications, not even pending ones", async (t) => {
   const file = await fileWith(t, "1");
   const watch = watched(t, file);

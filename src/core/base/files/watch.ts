@@ -79,7 +79,8 @@ export function watchFile(
       return;
     }
     changing = undefined;
-    seen = now;
+    // Systems with coarse times may not show a change just after a look.
+    seen = still ? now : "changing";
     isRetrying = false;
     // The path may lead to another directory now.
     if (pause === undefined) {
