@@ -1,7 +1,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import type { Logger } from "pino";
 import { ClientError } from "../core/base/client-error.ts";
-import { FairQueue } from "../core/base/fair-queue.ts";
+import { FairQueue } from "../core/base/queues.ts";
 import { Refusal } from "../core/base/refusal.ts";
 import { isPlainName } from "../core/query/names.ts";
 import { isOperationName } from "../core/query/operations.ts";

@@ -1,7 +1,7 @@
 import { mock } from "node:test";
 import * as fc from "fast-check";
 import t from "tap";
-import { FairQueue } from "../../src/core/base/fair-queue.ts";
+import { FairQueue } from "../../src/core/base/queues.ts";
 
 /** Takes a free slot and returns its user, who releases it. */
 function taken(limiter: FairQueue, user: string): string {

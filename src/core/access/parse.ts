@@ -10,8 +10,8 @@ import {
 import { decodeUtf8, readGuardedBytes, UnsafeFileError } from "../base/files/guarded.ts";
 import { siblingModule } from "../base/ipc.ts";
 import { invocation } from "../base/product.ts";
+import { Turns } from "../base/queues.ts";
 import { lineLocator, parseToml, TomlSyntaxError } from "../base/toml.ts";
-import { Turns } from "../base/turns.ts";
 import type { Holder } from "./grant.ts";
 import type { Change } from "./record-change.ts";
 import {

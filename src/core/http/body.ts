@@ -3,7 +3,7 @@ import type { Duplex } from "node:stream";
 import { parse } from "content-type";
 import * as z from "zod";
 import { issueCode } from "../administration/actions.ts";
-import { Sums } from "../base/fair-queue.ts";
+import { Sums } from "../base/queues.ts";
 import { Refusal } from "../base/refusal.ts";
 import { keepDigits, parseUnrounded } from "../json/exact.ts";
 import { JsonFault, quoteName } from "../json/fault.ts";

@@ -1,7 +1,6 @@
 import { availableParallelism } from "node:os";
 import { LRUCache } from "lru-cache";
 import type { HashCosts } from "../access/password-hash.ts";
-import { type Entrant, FairQueue } from "../base/fair-queue.ts";
 import {
   type Call,
   ChannelClosedError,
@@ -11,6 +10,7 @@ import {
   type NoCalls,
   siblingModule,
 } from "../base/ipc.ts";
+import { type Entrant, FairQueue } from "../base/queues.ts";
 import { Refusal } from "../base/refusal.ts";
 import type { Durations, HashMetrics } from "../observe/metrics.ts";
 import type { Derive, HashOrder } from "./hash.ts";

@@ -10,8 +10,8 @@ import { importJWK } from "jose/key/import";
 import * as z from "zod";
 import { errorMessage } from "../base/client-error.ts";
 import { epochSeconds } from "../base/clock.ts";
+import { Turns } from "../base/queues.ts";
 import { Refusal } from "../base/refusal.ts";
-import { Turns } from "../base/turns.ts";
 import {
   importVerifier,
   type SigningAlgorithm,

@@ -17,8 +17,8 @@ import {
 } from "../base/files/guarded.ts";
 import { withLock } from "../base/files/lock.ts";
 import { followFiles } from "../base/files/watch.ts";
+import { Turns } from "../base/queues.ts";
 import { Refusal } from "../base/refusal.ts";
-import { Turns } from "../base/turns.ts";
 import { LONGEST_TOKEN_SECONDS } from "../config/schema.ts";
 import type { TokenClaims } from "./token.ts";
 

@@ -1,8 +1,8 @@
 import ipaddr from "ipaddr.js";
 import { isUsername } from "../access/roles.ts";
+import { Turns } from "../base/queues.ts";
 import { Refusal } from "../base/refusal.ts";
 import { counted } from "../base/suggestion.ts";
-import { Turns } from "../base/turns.ts";
 import { type KeyCounts, MemoryCounts, type OpenCounts, secondsLeft } from "./counts.ts";
 import { busy, RecentLogins } from "./hashing.ts";
 

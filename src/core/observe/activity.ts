@@ -5,7 +5,7 @@ import path from "node:path";
 import * as z from "zod";
 import { epochSeconds } from "../base/clock.ts";
 import { replaceFile } from "../base/files/guarded.ts";
-import { Turns } from "../base/turns.ts";
+import { Turns } from "../base/queues.ts";
 import type { Log } from "./log.ts";
 
 const FIRST_WRITE_MS = 5000;

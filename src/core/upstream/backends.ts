@@ -1,4 +1,4 @@
-import { FairQueue, type WaitEnd } from "../base/fair-queue.ts";
+import { FairQueue, type WaitEnd } from "../base/queues.ts";
 import { Refusal } from "../base/refusal.ts";
 import {
   type AnswerSink,

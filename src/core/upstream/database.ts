@@ -1,4 +1,4 @@
-import type { FairQueue } from "../base/fair-queue.ts";
+import type { FairQueue } from "../base/queues.ts";
 import { Refusal } from "../base/refusal.ts";
 import type { Durations, TargetMetrics, UpstreamMetrics } from "../observe/metrics.ts";
 import type { QueryLimit } from "../query/limits.ts";

@@ -2,7 +2,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { sql } from "kysely";
 import type { Logger } from "pino";
 import { runCooperatively } from "../../core/base/cooperative-scheduling.ts";
-import { anyone, FairQueue } from "../../core/base/fair-queue.ts";
+import { anyone, FairQueue } from "../../core/base/queues.ts";
 import type { QueryLimit } from "../../core/query/limits.ts";
 import { LONG_BODY } from "../../core/query/parse.ts";
 import type { ParsedOperations } from "../../core/query/query.ts";

@@ -1,5 +1,5 @@
 import { setTimeout as delay } from "node:timers/promises";
-import { anyone, FairQueue } from "../../core/base/fair-queue.ts";
+import { anyone, FairQueue } from "../../core/base/queues.ts";
 import { EngineRefusal, queryTimedOut, UnknownOutcome } from "../refusal.ts";
 import type { RowStream } from "../spool.ts";
 import {

@@ -5,8 +5,8 @@ import type { DatabaseSync } from "node:sqlite";
 import { isThere, readGuarded } from "../../core/base/files/guarded.ts";
 import { createOnce } from "../../core/base/files/lock.ts";
 import { openWalDatabase } from "../../core/base/files/wal-database.ts";
+import { Turns } from "../../core/base/queues.ts";
 import { KEY_BYTES, seal, unseal } from "../../core/base/sealed-bytes.ts";
-import { Turns } from "../../core/base/turns.ts";
 import {
   type ApprovalDatabase,
   ApprovalStore,

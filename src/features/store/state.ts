@@ -3,7 +3,7 @@ import { diffSteps } from "../../core/access/diff.ts";
 import { indexHolders, replaceRecords } from "../../core/access/record-change.ts";
 import type { Snapshot } from "../../core/access/snapshot.ts";
 import { runCooperatively } from "../../core/base/cooperative-scheduling.ts";
-import { Turns } from "../../core/base/turns.ts";
+import { Turns } from "../../core/base/queues.ts";
 import { lineShape, RevocationIndex } from "../../core/identity/revocations.ts";
 import { TokenIndex } from "../../core/identity/token.ts";
 import { readIssuedToken } from "../../core/identity/token-file.ts";

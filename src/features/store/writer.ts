@@ -1,8 +1,8 @@
 import { AsyncLocalStorage } from "node:async_hooks";
 import { setTimeout as delay } from "node:timers/promises";
 import type { Replacement } from "../../core/access/record-change.ts";
+import { Turns } from "../../core/base/queues.ts";
 import { Refusal } from "../../core/base/refusal.ts";
-import { Turns } from "../../core/base/turns.ts";
 import type { Author } from "../../core/observe/audit-line.ts";
 import { CHANNEL, type Database, type Query, storeUnreachable } from "./database.ts";
 import {

@@ -2,7 +2,7 @@ import { closeSync, existsSync, openSync } from "node:fs";
 import path from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { setTimeout as delay } from "node:timers/promises";
-import { Turns } from "../turns.ts";
+import { Turns } from "../queues.ts";
 import { appendFlags, giveToDirectoryOwner, isStorageError, replaceFile } from "./guarded.ts";
 
 export class LockTimeoutError extends Error {

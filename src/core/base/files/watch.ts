@@ -1,6 +1,6 @@
 import path from "node:path";
 import { watch } from "chokidar";
-import { Turns } from "../turns.ts";
+import { Turns } from "../queues.ts";
 import { type Fingerprint, fingerprint } from "./guarded.ts";
 import { resultCode } from "./lock.ts";
 

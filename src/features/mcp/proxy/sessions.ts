@@ -1,5 +1,5 @@
-import { Sums } from "../../../core/base/fair-queue.ts";
 import { openWalDatabase } from "../../../core/base/files/wal-database.ts";
+import { Sums } from "../../../core/base/queues.ts";
 import { hashId } from "../../../core/base/sealed-bytes.ts";
 import type { BodyFilter } from "../../../core/upstream/answer-stream.ts";
 import { type McpMessage, McpRefused } from "../message.ts";
