@@ -284,6 +284,8 @@ const ranked = [
   { path: "/:database/_search", access: "SELECT", methods: ["POST"] },
   { path: "/:database/_security", access: "administrator" },
   { path: "/:database/_local/", access: "administrator" },
+  { path: "/files/*", access: "authenticated" },
+  { path: "/files/private/*", access: "administrator" },
   { path: "/docs/:name", access: "public", "values.name": ["intro", "_index"] },
   { path: "/docs/:name", access: "administrator", "values.name": ["secret"] },
   { path: "/items/:id/part", access: "public", "values.id": "uuid" },
@@ -340,6 +342,14 @@ for (const order of ["as written", "reversed"]) {
       ["GET /a/b/c", 200],
       ["GET /a/b/c/", 200],
       ["POST /_all/b/c?q=_all", 200],
+      ["GET /files/open/", 200],
+      ["GET /files/private/a", 403],
+      // Servers take these for the place below which the narrower route is.
+      ["GET /files/private/", 404],
+      ["GET /files/private", 404],
+      ["GET /files/Private/", 404],
+      ["GET /files/pr%C4%B0vate/a", 404],
+      ["GET /files/", 404],
       ["DELETE /a/b/c", 405],
       // The gateway's own paths are never covered.
       ["GET /query", 405],

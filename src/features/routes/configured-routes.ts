@@ -64,15 +64,17 @@ function pathShape({ path }: RouteSettings): string {
 
 /**
  * True if an upstream could take the path for one of the route, since many decode literals, ignore
- * their case, or ignore a slash at the end. A wider route does not decide then.
+ * their case, or ignore a slash at the end, also before `*`. A wider route does not decide then.
  *
  * @param decoded the segments of the path
  */
 function resembles({ path }: RouteSettings, decoded: readonly string[]): boolean {
   const pattern = splitSegments(path);
+  const { length } = pattern;
   const isOpen = pattern.at(-1) === "*";
-  if (isOpen ? decoded.length < pattern.length : decoded.length !== pattern.length) return false;
-  const fold = (segment = "") => segment.toUpperCase().toLowerCase();
+  if (isOpen ? decoded.length < length - 1 : decoded.length !== length) return false;
+  // Java takes a capital I with a dot for an i.
+  const fold = (segment = "") => segment.toUpperCase().toLowerCase().replaceAll("i\u0307", "i");
   return pattern.every((one, at) => /^[:*]/.test(one) || fold(one) === fold(decoded[at]));
 }
 
@@ -91,7 +93,9 @@ function matches(route: RouteSettings, path: string): boolean {
   const isClosed = !route.path.endsWith("*");
   if (isClosed && path.endsWith("/") !== route.path.endsWith("/")) return false;
   return (
-    splitSegments(route.path).every((one, at) => /^[:*]/.test(one) || one === segments[at]) &&
+    splitSegments(route.path).every(
+      (one, at) => at < segments.length && (/^[:*]/.test(one) || one === segments[at]),
+    ) &&
     parametersIn(route, path)
       .entries()
       .every(([name, value]) => fits(value, allowedValues(route, name)))
