@@ -526,6 +526,31 @@ overEach("a null is outside nothing alone, whatever a Select found before", asyn
   }
 });
 
+overEach("Selects within Selects find the same again", async (t, { ask }) => {
+  t.match(await ask(createTable("people", { id: "int", chief: "int" })), { status: 200 });
+  t.match(await ask(insert("people", [{ id: 1, chief: 1 }, { id: 2 }])), { status: 200 });
+  t.match(await ask(createTable("teams", { id: "int" })), { status: 200 });
+  t.match(await ask(insert("teams", [{ id: 1 }])), { status: 200 });
+  const groups = {
+    from: "people",
+    group_by: ["chief", "id"],
+    aggregate: [{ fn: "count", as: "n" }],
+  };
+  const led = {
+    from: { select: groups, as: "each" },
+    columns: ["chief", "n"],
+    where: { exists: { table: "teams", on: "teams.id = each.chief" } },
+  };
+  const query = {
+    from: { select: led, as: "led" },
+    columns: ["n"],
+    where: { exists: { table: "people", on: "people.id = led.chief", where: equal("id", 1) } },
+  };
+  for (let turn = 0; turn < 3; turn++) {
+    t.match((await ask(select(query))).body, { data: [{ n: 1 }] }, `turn ${turn}`);
+  }
+});
+
 overEach("Selects of texts within Selects find what each finds", async (t, { ask }) => {
   await ask(createTable("outer", { id: "int", day: "date" }));
   await ask(createTable("inner", { id: "int", day: "date", region: "text", label: "text" }));

@@ -261,8 +261,9 @@ export class MysqlSession implements Session {
     if (length > maxPacketBytes && length > 2 * PACKET_MARGIN_BYTES) {
       throw tooComplex(`more than its max_allowed_packet of ${maxPacketBytes} bytes`);
     }
-    // Executed again, MariaDB answers whether a null is in the values of a Select as it did before.
-    if (sql.includes(" in (select ")) this.#connection.unprepare(sql);
+    // Executed again, MariaDB may not find columns of Selects within Selects, and whether a null is in
+    // the values of one is answered as before.
+    if (sql.includes("(select ")) this.#connection.unprepare(sql);
     return { sql, values };
   }
 
