@@ -1,6 +1,8 @@
 import { readFileSync } from "node:fs";
 import path from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
 import t, { type Test } from "tap";
+import { CONFIRM_AFTER_MS } from "../../src/core/http/reloads.ts";
 import { openGatewaySetup } from "../gateway/kit.ts";
 import { eventually } from "../kit/eventually.ts";
 import { insert, queryHeaders } from "../kit/queries.ts";
@@ -8,6 +10,7 @@ import { runWarm } from "../kit/warm-command.ts";
 import { Wire, wireRequest } from "../kit/wire.ts";
 import { type Loss, type Way, ways } from "./losses.ts";
 import {
+  cheapHash,
   insertRefusal,
   openStaffed,
   passwordOf,
@@ -125,6 +128,33 @@ t.test("a user that is removed and created again cannot use earlier tokens", asy
   await gateway.edit((text) => `${text}\n[[users]]\nusername = "bob"\n`);
   await untilInForce(gateway);
   await checkDead("it was taken out of the file and put back");
+});
+
+t.test("an edit by hand ends tokens permanently, although earlier ones were revoked", async (t) => {
+  const { gateway } = await shared;
+  const root = await tokenOf(gateway, "root");
+  const ahead = `tokens_valid_after = ${Math.ceil(Date.now() / 1000) + 3600}\n`;
+  await putInForce(gateway, textOf(gateway).replace('username = "dan"\n', `$&${ahead}`));
+  const names = ["cora", "dan"];
+  for (const name of names) {
+    await succeed(gateway.send("DELETE", `/api/users/${name}/tokens`, undefined, root));
+  }
+  // Revocations of this moment count as part of an edit.
+  await delay(2 * CONFIRM_AFTER_MS + 500);
+  const tokens = await Promise.all(names.map((name) => tokenOf(gateway, name)));
+  const original = textOf(gateway);
+  const hash = await cheapHash("an entirely new one");
+  await gateway.edit((text) =>
+    text
+      .replace(/(username = "cora"\npassword_hash = ").+"/, (_, start) => `${start}${hash}"`)
+      .replace('username = "dan"\n', "$&disabled = true\n"),
+  );
+  const file = path.join(gateway.home, "revocations");
+  await eventually("they are on disk", () =>
+    names.every((name) => readFileSync(file, "utf8").split(`"${name}"`).length > 2),
+  );
+  await putInForce(gateway, original);
+  for (const token of tokens) t.equal(await insertRefusal(gateway, token), "token_revoked");
 });
 
 t.test("revoking twice within a second revokes the token in between", async (t) => {

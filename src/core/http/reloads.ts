@@ -144,27 +144,16 @@ const MAX_TURNS = 4;
 
 type Loaded = Extract<ReloadEvent, { kind: "loaded" }>;
 
-/** Users whose tokens the reload invalidated: they were removed or got another password. */
-function endedBy({ previous, snapshot, diff }: Loaded): User[] {
-  return [...diff.usersRemoved, ...diff.usersChanged].flatMap((name) => {
-    const before = previous.users.get(name);
-    const after = snapshot.users.get(name);
-    if (before === undefined) return [];
-    return after === undefined || passwordFingerprint(after) !== passwordFingerprint(before)
-      ? [before]
-      : [];
-  });
+function hasSamePassword(one: User | undefined, other: User | undefined): boolean {
+  if (one === undefined || other === undefined) return false;
+  return passwordFingerprint(one) === passwordFingerprint(other);
 }
 
 /** Users who were added, enabled or got another password, so that earlier failed logins do not count. */
 export function usersUnlockedBy({ previous, snapshot, diff }: Loaded): string[] {
   return [...diff.usersAdded, ...diff.usersChanged].filter((name) => {
     const [before, after] = [previous, snapshot].map(({ users }) => users.get(name));
-    if (before === undefined || after === undefined) return true;
-    return (
-      passwordFingerprint(before) !== passwordFingerprint(after) ||
-      (before.disabled && !after.disabled)
-    );
+    return !hasSamePassword(before, after) || (before?.disabled && !after?.disabled);
   });
 }
 
@@ -183,61 +172,72 @@ export function revokeOnHandEdits(
 ): () => void {
   const confirmAfterMs = CONFIRM_AFTER_MS + (Math.min(turn, MAX_TURNS) - 1) * TURN_MS;
   const stopped = new AbortController();
+  /** Revocations as they were one to two intervals ago, or at the last reload, and later ones. */
   let known = revocations.users;
+  let recent = known;
   /** Users disabled before this process started, perhaps by an edit that no gateway has seen. */
-  const disabledAtStart = new Set<string>();
-  for (const { username, disabled } of access.snapshot.users.values()) {
-    if (disabled) disabledAtStart.add(username);
-  }
+  const disabledAtStart = new Set(
+    [...access.snapshot.users.values()].flatMap((user) => (user.disabled ? user.username : [])),
+  );
 
   function schedule(delayMs: number, work: () => void): void {
     delay(delayMs, undefined, { signal: stopped.signal }).then(work, () => {});
   }
 
-  function revoke(username: string, before: number): void {
-    revocations
-      .revokeUserBefore(username, before)
-      .catch((error: unknown) => onFailure(username, error));
+  /** Revokes once, whichever worker comes first. */
+  function revoke(username: string, before: number, delayMs: number, isUndone = () => false): void {
+    const earliest = revocations.earliestIssue(username);
+    if (before <= earliest) return;
+    schedule(delayMs, () => {
+      if (isUndone() || revocations.earliestIssue(username) > earliest) return;
+      revocations
+        .revokeUserBefore(username, before)
+        .catch((error: unknown) => onFailure(username, error));
+    });
+  }
+
+  function sample(): void {
+    known = recent;
+    recent = revocations.users;
+    schedule(CONFIRM_AFTER_MS, sample);
+  }
+
+  /**
+   * The moment before which all tokens of a user were issued, those of this second included.
+   * 0 if they have just been revoked, as programs do before they write the file.
+   */
+  function endOfTokens(username: string, user: User | undefined): number {
+    const earliest = revocations.earliestIssue(username);
+    if (earliest > (known.get(username) ?? 0)) return 0;
+    return Math.max(epochSeconds(), earliest, latestIssue(user)) + 1;
   }
 
   /** Needs no confirmation, since no partially written file disables a user. */
   function revokeDisabled({ previous, snapshot, diff }: Loaded): void {
     for (const username of [...diff.usersAdded, ...diff.usersRemoved, ...diff.usersChanged]) {
-      const was = previous.users.get(username)?.disabled === true;
+      const user = previous.users.get(username);
+      const was = user?.disabled === true;
       const is = snapshot.users.get(username)?.disabled === true;
       const isEnabled = was && !is && disabledAtStart.delete(username);
       if (!isEnabled && (was || !is)) continue;
       // A login in this second may follow the enabling, so it stays valid. No login can follow the
       // disabling.
-      const latest = is ? latestIssue(previous.users.get(username)) + 1 : 0;
-      const before = Math.max(epochSeconds() + (is ? 1 : 0), latest);
-      schedule((turn - 1) * TURN_MS, () => {
-        if (revocations.earliestIssue(username) < before) revoke(username, before);
-      });
+      const before = is ? endOfTokens(username, user) : epochSeconds();
+      revoke(username, before, (turn - 1) * TURN_MS);
     }
-  }
-
-  function revokeIfConfirmed(user: User, earliest: number, before: number): void {
-    const { username } = user;
-    const now = access.snapshot.users.get(username);
-    const isUndone = now !== undefined && passwordFingerprint(now) === passwordFingerprint(user);
-    if (isUndone || (revocations.users.get(username) ?? 0) > earliest) return;
-    revoke(username, before);
   }
 
   access.subscribe((event) => {
     if (event.kind === "failed") return;
     revokeDisabled(event);
-    const latest = revocations.users;
-    for (const user of endedBy(event)) {
-      const earliest = latest.get(user.username) ?? 0;
-      // Programs revoke before they write the file, so these tokens are already revoked.
-      if (earliest > (known.get(user.username) ?? 0)) continue;
-      // Includes tokens issued in this second.
-      const before = Math.max(epochSeconds(), earliest, latestIssue(user)) + 1;
-      schedule(confirmAfterMs, () => revokeIfConfirmed(user, earliest, before));
+    for (const username of [...event.diff.usersRemoved, ...event.diff.usersChanged]) {
+      const user = event.previous.users.get(username);
+      const isUndone = () => hasSamePassword(access.snapshot.users.get(username), user);
+      if (!isUndone()) revoke(username, endOfTokens(username, user), confirmAfterMs, isUndone);
     }
-    known = latest;
+    recent = revocations.users;
+    known = recent;
   });
+  schedule(CONFIRM_AFTER_MS, sample);
   return () => stopped.abort();
 }
