@@ -349,6 +349,8 @@ for (const order of ["as written", "reversed"]) {
       ["GET /files/private", 404],
       ["GET /files/Private/", 404],
       ["GET /files/pr%C4%B0vate/a", 404],
+      ["GET /files/private./a", 404],
+      ["GET /files/private%20/a", 404],
       ["GET /files/", 404],
       ["DELETE /a/b/c", 405],
       // The gateway's own paths are never covered.

@@ -73,8 +73,12 @@ function resembles({ path }: RouteSettings, decoded: readonly string[]): boolean
   const { length } = pattern;
   const isOpen = pattern.at(-1) === "*";
   if (isOpen ? decoded.length < length - 1 : decoded.length !== length) return false;
-  // Java takes a capital I with a dot for an i.
-  const fold = (segment = "") => segment.toUpperCase().toLowerCase().replaceAll("i\u0307", "i");
+  // Java takes a capital I with a dot for an i. Windows ignores dots and spaces at the end.
+  const fold = (segment = "") =>
+    segment
+      .toUpperCase()
+      .toLowerCase()
+      .replace(/\u0307|[.\s]+$/g, "");
   return pattern.every((one, at) => /^[:*]/.test(one) || fold(one) === fold(decoded[at]));
 }
 
