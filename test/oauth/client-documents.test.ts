@@ -111,9 +111,9 @@ t.test("a rotated key counts at once, and a made-up one causes few requests", as
   const keys = { keys: [key.jwk] };
   let fetched = 0;
   const setting = await openOAuthSetup(t, {
-    documents: (url, signal) => {
+    documents: (url) => {
       if (url === KEYS) fetched += 1;
-      return documentsOf({ [CLIENT]: document, [KEYS]: keys })(url, signal);
+      return documentsOf({ [CLIENT]: document, [KEYS]: keys })(url);
     },
   });
   const now = performance.now.bind(performance);

@@ -66,9 +66,9 @@ async function openServer(t: Test, { users = rights, isOn = true, more = {} } = 
   const changes = { groups_claim: "groups", id_jag: true, required_claims: { tenant: "acme" } };
   const setting = await openOAuthSetup(t, {
     users,
-    documents: (url, signal) => {
+    documents: (url) => {
       fetched.push(url);
-      return documentsOf({ ...documents, ...more })(url, signal);
+      return documentsOf({ ...documents, ...more })(url);
     },
     ...(isOn && { providers: [issuerSettings(issuer.url, changes)] }),
   });

@@ -1,7 +1,9 @@
 import { type LookupAddress, lookup as systemLookup } from "node:dns";
 import { isIP, type LookupFunction } from "node:net";
 import ipaddr from "ipaddr.js";
+import { decodeProtectedHeader } from "jose";
 import { LRUCache } from "lru-cache";
+import { Provider } from "oidc-provider";
 import { Agent, request } from "undici";
 import * as z from "zod";
 import { readBounded } from "../../../core/base/read-stream.ts";
@@ -238,7 +240,7 @@ export type ResolveAll = (
   done: (error: Error | null, addresses: LookupAddress[]) => void,
 ) => void;
 
-export type DocumentFetch = (url: string, signal: AbortSignal) => Promise<ClientDocument>;
+export type DocumentFetch = (url: string) => Promise<ClientDocument>;
 
 export interface ClientDocument {
   readonly body: string;
@@ -280,21 +282,20 @@ export function createDocumentFetch({
   const publicOnly = { isAllowed: isPublicAddress, agent: openAgent(isPublicAddress, resolve) };
   const withPrivate = { isAllowed: isNetworkAddress, agent: openAgent(isNetworkAddress, resolve) };
   const listed = new Set(privateHosts);
-  return async (text, signal) => {
+  return async (text) => {
     const url = new URL(text);
     if (url.protocol !== "https:") throw new Error("the document is not at an https URL");
     const { isAllowed, agent: dispatcher } = listed.has(url.host) ? withPrivate : publicOnly;
     // An address literal is not resolved, so the lookup does not check it.
     const literal = url.hostname.replace(/^\[|\]$/g, "");
     if (isIP(literal) !== 0 && !isAllowed(literal)) throw new Error("the address is not public");
-    const bounded = AbortSignal.any([signal, AbortSignal.timeout(DOCUMENT_LIMITS.milliseconds)]);
     const { statusCode, headers, body } = await request(url, {
       dispatcher,
-      signal: bounded,
+      signal: AbortSignal.timeout(DOCUMENT_LIMITS.milliseconds),
       headers: { accept: "application/json" },
     });
     if (statusCode !== 200) {
-      body.destroy();
+      body.on("error", () => {}).destroy();
       const hint = statusCode >= 300 && statusCode < 400 ? "; redirects are not followed" : "";
       throw new Error(`the document's server returned ${statusCode} instead of 200${hint}`);
     }
@@ -318,8 +319,6 @@ export interface DocumentRules {
   readonly readDocument: (document: unknown) => object;
   /** Whether the current request may fetch one more. */
   readonly mayFetch: () => Promise<boolean>;
-  /** The key that the current request is signed with, if it says so. */
-  readonly wantedKey: () => string | undefined;
   /** Called with the exact reason, which clients must not learn: it may describe the network. */
   readonly onRefused: (url: string, reason: string) => void;
 }
@@ -331,16 +330,19 @@ export interface DocumentRules {
 export function asLibraryFetch(
   rules: DocumentRules,
 ): (url: string | URL | Request) => Promise<Response> {
-  const { fetchDocument, readDocument, mayFetch, wantedKey, onRefused } = rules;
+  const { fetchDocument, readDocument, mayFetch, onRefused } = rules;
   const keySets = new LRUCache<string, z.infer<typeof keySet>>({
     max: MAX_KEY_SETS,
     ttl: KEYS_AGE_MS,
   });
+  // To report that a client is refused, the library looks it up again.
+  const refusals = new WeakMap<object, OAuthProblem>();
 
   function knownKeys(url: string) {
     const known = keySets.get(url);
     if (known === undefined) return undefined;
-    const kid = wantedKey();
+    const assertion = Provider.ctx?.oidc.params?.client_assertion;
+    const kid = typeof assertion === "string" ? decodeProtectedHeader(assertion).kid : undefined;
     const isNew = KEYS_AGE_MS - keySets.getRemainingTTL(url) < KEYS_MIN_AGE_MS;
     const isEnough = isNew || kid === undefined || known.keys.some((key) => key.kid === kid);
     return isEnough ? known : undefined;
@@ -348,8 +350,7 @@ export function asLibraryFetch(
 
   async function load(url: string): Promise<Response> {
     if (!(await mayFetch())) throw tooMany("too many documents were fetched", 60);
-    const signal = AbortSignal.timeout(DOCUMENT_LIMITS.milliseconds);
-    const { body, cacheControl } = await fetchDocument(url, signal);
+    const { body, cacheControl } = await fetchDocument(url);
     const document = parseIfJson(body);
     if (document === undefined) throw badMetadata("", "the document is not JSON");
     const { client_id: clientId, keys } = isObject(document) ? document : {};
@@ -371,13 +372,17 @@ export function asLibraryFetch(
     if (typeof url !== "string") throw new Error("only client documents are fetched");
     const known = knownKeys(url);
     if (known !== undefined) return Response.json(known);
+    const context = Provider.ctx ?? {};
+    const refusal = refusals.get(context);
+    if (refusal !== undefined) throw refusal;
     try {
       return await load(url);
     } catch (error) {
       onRefused(url, error instanceof Error ? error.message : String(error));
-      throw error instanceof OAuthProblem
-        ? error
-        : badMetadata("", "the document cannot be fetched");
+      const isProblem = error instanceof OAuthProblem;
+      const problem = isProblem ? error : badMetadata("", "the document cannot be fetched");
+      refusals.set(context, problem);
+      throw problem;
     }
   };
 }

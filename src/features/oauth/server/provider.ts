@@ -1,6 +1,5 @@
 import type { EventEmitter } from "node:events";
 import type { IncomingMessage } from "node:http";
-import { decodeProtectedHeader } from "jose";
 import {
   type Client,
   type Configuration,
@@ -299,10 +298,6 @@ function configure(
       fetchDocument,
       readDocument: (document) => readClientDocument(document, isRedirect, hasAssertions),
       mayFetch: requests.mayFetch,
-      wantedKey() {
-        const assertion = Provider.ctx?.oidc.params?.client_assertion;
-        return typeof assertion === "string" ? decodeProtectedHeader(assertion).kid : undefined;
-      },
       onRefused: requests.onRefused,
     }),
     // Of what is left of a document that was read.
