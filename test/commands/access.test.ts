@@ -180,11 +180,7 @@ database = "main"
 tables = ["a", "b_*"]
 role = "None"
 
-[[acl]]
-username = "alice"
-database = "main"
-role = "Owner"
-expires = 2126-01-01T00:00:00Z
+${grant("alice", "main", "Owner", "expires = 2126-01-01T00:00:00Z")}
 `;
 
 function entriesOf(gatehouse: Installation, username: string) {

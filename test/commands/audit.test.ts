@@ -198,31 +198,12 @@ username = "max"
 username = "boss"
 [[users]]
 username = "batch"
-[[acl]]
-username = "batch"
-database = "main"
-role = "ReadOnly"
-[[acl]]
-username = "rita"
-database = "main"
-role = "ReadOnly"
-[[acl]]
-username = "rita"
-database = "main"
-tables = ["a", "b_*"]
-role = "ReadWrite"
-[[acl]]
-username = "rita"
-database = "other"
-role = "ReadOnly"
-[[acl]]
-username = "max"
-database = "main"
-role = "ReadOnly"
-[[acl]]
-username = "boss"
-database = "*"
-role = "Owner"
+${grant("batch", "main", "ReadOnly")}
+${grant("rita", "main", "ReadOnly")}
+${grant("rita", "main", "ReadWrite", 'tables = ["a", "b_*"]')}
+${grant("rita", "other", "ReadOnly")}
+${grant("max", "main", "ReadOnly")}
+${grant("boss", "*", "Owner")}
 `;
 
 t.test("audit unused lists entries that allowed no request", async (t) => {

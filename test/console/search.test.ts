@@ -2,6 +2,7 @@ import { appendFileSync, writeFileSync } from "node:fs";
 import type { ServerResponse } from "node:http";
 import path from "node:path";
 import t, { type Test } from "tap";
+import { groupGrant } from "../access/kit.ts";
 import { openStaffed } from "../journeys/staff.ts";
 import type { ReceivedRequest } from "../kit/upstream.ts";
 import {
@@ -22,16 +23,8 @@ const more = `
 name = "readers"
 members = ["rita", "staff:mia"]
 
-[[acl]]
-group = "readers"
-database = "main"
-tables = ["tickets"]
-role = "ReadOnly"
-
-[[acl]]
-group = "staff:engineering"
-database = "payroll"
-role = "ReadOnly"
+${groupGrant("readers", "main", "ReadOnly", 'tables = ["tickets"]')}
+${groupGrant("staff:engineering", "payroll", "ReadOnly")}
 `;
 const { gateway, url } = await staffedConsole(t, staff, auditFile, more);
 const id = "5f0c2a4e-0000-4000-8000-000000000001";

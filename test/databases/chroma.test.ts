@@ -2,6 +2,7 @@ import { request as httpRequest } from "node:http";
 import { text } from "node:stream/consumers";
 import { setTimeout as delay } from "node:timers/promises";
 import t, { type Test } from "tap";
+import { grant } from "../access/kit.ts";
 import { eventually } from "../kit/eventually.ts";
 import { auditOf, startGateway, temporaryHome } from "../kit/gateway.ts";
 import { runWarm } from "../kit/warm-command.ts";
@@ -12,35 +13,11 @@ const databases = "/api/v2/tenants/default_tenant/databases";
 const collections = `${databases}/alpha/collections`;
 
 const filtered = `
-[[acl]]
-username = "fay"
-database = "alpha"
-role = "ReadWrite"
-row_filter = [{ column = "owner", cmp = "=", value = "x" }]
-
-[[acl]]
-username = "cora"
-database = "alpha"
-role = "ReadWrite"
-columns = ["id"]
-
-[[acl]]
-username = "max"
-database = "alpha"
-role = "ReadWrite"
-max_rows = 5
-
-[[acl]]
-username = "app"
-database = "alpha"
-role = "ReadWrite"
-require_approval = ["DELETE"]
-
-[[acl]]
-username = "dora"
-database = "alpha"
-role = "DbAdmin"
-require_approval = ["SELECT"]
+${grant("fay", "alpha", "ReadWrite", 'row_filter = [{ column = "owner", cmp = "=", value = "x" }]')}
+${grant("cora", "alpha", "ReadWrite", 'columns = ["id"]')}
+${grant("max", "alpha", "ReadWrite", "max_rows = 5")}
+${grant("app", "alpha", "ReadWrite", 'require_approval = ["DELETE"]')}
+${grant("dora", "alpha", "DbAdmin", 'require_approval = ["SELECT"]')}
 `;
 
 async function open(t: Test, config = "") {

@@ -1,5 +1,6 @@
 import { setTimeout as delay } from "node:timers/promises";
 import t, { type Test } from "tap";
+import { grant } from "../access/kit.ts";
 import { ask, open as openAnswer, type PlainAnswer } from "../kit/client.ts";
 import { auditOf, type TestGateway, temporaryHome } from "../kit/gateway.ts";
 import { caseCount } from "../kit/nightly.ts";
@@ -17,17 +18,8 @@ const people = [
 ];
 
 const narrowed = `
-[[acl]]
-username = "app"
-database = "alpha"
-role = "DbAdmin"
-require_approval = ["DELETE"]
-
-[[acl]]
-username = "fay"
-database = "alpha"
-role = "ReadWrite"
-row_filter = [{ column = "owner", cmp = "=", value = "x" }]
+${grant("app", "alpha", "DbAdmin", 'require_approval = ["DELETE"]')}
+${grant("fay", "alpha", "ReadWrite", 'row_filter = [{ column = "owner", cmp = "=", value = "x" }]')}
 `;
 
 async function open(t: Test, databases: readonly string[] = [], config = "") {

@@ -3,6 +3,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { gzipSync } from "node:zlib";
 import t, { type Test } from "tap";
 import type { PresetName } from "../../src/core/config/upstream.ts";
+import { grant } from "../access/kit.ts";
 import { eventually } from "../kit/eventually.ts";
 import { auditOf, type TestGateway } from "../kit/gateway.ts";
 import { longestTurn } from "../kit/loop-time.ts";
@@ -25,11 +26,7 @@ const grants = [
 ];
 
 const none = `
-[[acl]]
-username = "dora"
-database = "main"
-tables = ["secret"]
-role = "None"
+${grant("dora", "main", "None", 'tables = ["secret"]')}
 `;
 
 /** A gateway with a preset, in front of an upstream that answers as the test says. */

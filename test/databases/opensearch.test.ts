@@ -19,6 +19,7 @@ import {
   withoutHidden,
 } from "../../src/features/databases/opensearch-bodies.ts";
 import type { Json } from "../../src/features/databases/preset.ts";
+import { grant } from "../access/kit.ts";
 import { type Answer, auditOf, temporaryHome } from "../kit/gateway.ts";
 import { runCommand } from "../kit/process.ts";
 import { longestStall } from "../kit/stall.ts";
@@ -26,47 +27,13 @@ import { openPreset } from "./kit/open.ts";
 import { OpenSearchStub } from "./kit/opensearch.ts";
 
 const narrowed = `
-[[acl]]
-username = "fay"
-database = "main"
-tables = ["logs-1"]
-role = "ReadOnly"
-row_filter = [{ column = "owner", cmp = "=", value = "x" }]
-
-[[acl]]
-username = "app"
-database = "main"
-role = "ReadWrite"
-require_approval = ["DELETE"]
-
-[[acl]]
-username = "dan"
-database = "main"
-role = "DbAdmin"
-require_approval = ["DELETE"]
-
-[[acl]]
-username = "wilma"
-database = "main"
-role = "ReadWrite"
-require_approval = ["SELECT"]
-
-[[acl]]
-username = "nick"
-database = "main"
-role = "ReadOnly"
-
-[[acl]]
-username = "nick"
-database = "main"
-tables = ["secret"]
-role = "None"
-
-[[acl]]
-username = "lars"
-database = "main"
-tables = ["logs-*"]
-role = "ReadOnly"
+${grant("fay", "main", "ReadOnly", 'tables = ["logs-1"]\nrow_filter = [{ column = "owner", cmp = "=", value = "x" }]')}
+${grant("app", "main", "ReadWrite", 'require_approval = ["DELETE"]')}
+${grant("dan", "main", "DbAdmin", 'require_approval = ["DELETE"]')}
+${grant("wilma", "main", "ReadWrite", 'require_approval = ["SELECT"]')}
+${grant("nick", "main", "ReadOnly")}
+${grant("nick", "main", "None", 'tables = ["secret"]')}
+${grant("lars", "main", "ReadOnly", 'tables = ["logs-*"]')}
 `;
 
 async function open(t: Test) {

@@ -322,12 +322,7 @@ rate_limit = "60/min"
 
 t.test("a caller with a row limit can read all rows page by page", async (t) => {
   const more = `
-[[acl]]
-username = "clerk"
-database = "main"
-role = "ReadOnly"
-tables = ["t"]
-max_rows = 3
+${grant("clerk", "main", "ReadOnly", 'tables = ["t"]\nmax_rows = 3')}
 `;
   const home = await staffedHome(t, ["root * Owner", "clerk elsewhere ReadOnly"], more);
   const gateway = await startGateway(t, { home });

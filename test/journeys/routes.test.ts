@@ -1,12 +1,12 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import t, { type Test } from "tap";
 import { grant, groupGrant } from "../access/kit.ts";
+import { type GatewaySetup, openGatewaySetup } from "../gateway/kit.ts";
 import { ask, open, type PlainAnswer } from "../kit/client.ts";
 import { eventually } from "../kit/eventually.ts";
-import { auditOf, startGateway, type TestGateway } from "../kit/gateway.ts";
+import { auditOf, type TestGateway } from "../kit/gateway.ts";
 import { queryHeaders, select } from "../kit/queries.ts";
 import { tables } from "../kit/tables.ts";
-import { RecordingUpstream } from "../kit/upstream.ts";
 import { Wire, wireRequest } from "../kit/wire.ts";
 import { words } from "../kit/words.ts";
 import { untilInForce } from "./staff.ts";
@@ -23,8 +23,7 @@ const routes = tables("routes", [
 ]);
 
 async function scene(t: Test, config = "") {
-  const upstream = await new RecordingUpstream().listen(t);
-  const gateway = await startGateway(t, { upstream: upstream.url, config: `${config}${routes}` });
+  const { gateway, upstream } = await openGatewaySetup(t, { config: `${config}${routes}` });
   return { upstream, gateway, admin: await gateway.login() };
 }
 
@@ -53,8 +52,20 @@ function bearer(token: string): Record<string, string> {
   return { Authorization: `Bearer ${token}` };
 }
 
+type Judged = readonly [line: string, token: string, status: number, code?: string];
+
+/** Checks each response, and that only allowed requests reach the upstream. */
+async function checkEach(t: Test, { upstream, gateway }: GatewaySetup, cases: readonly Judged[]) {
+  for (const [line, token, status, code] of cases) {
+    const answer = await askRaw(gateway, line, token === "" ? {} : bearer(token));
+    t.equal(answer.status, status, line);
+    if (code !== undefined) t.match(answer.text, `"code":"${code}"`, line);
+    t.equal(upstream.take().length, status === 200 ? 1 : 0, line);
+  }
+}
+
 t.test("each kind of route access accepts only the callers that it names", async (t) => {
-  const { upstream, gateway, admin } = shared;
+  const { gateway, admin } = shared;
   const reader = await gateway.addUser("reader", "ReadOnly");
   const writer = await gateway.addUser("writer", "ReadWrite");
   const narrowed = await gateway.addUser("narrowed", "ReadOnly", "other");
@@ -62,7 +73,7 @@ t.test("each kind of route access accepts only the callers that it names", async
   await gateway.send("PUT", "/api/access/narrowed/main", entry, admin);
   const limited = await gateway.login("admin", undefined, "main");
   const stats = (database: string) => `GET /db/${database}/stats`;
-  const table: [line: string, token: string, status: number, code?: string][] = [
+  const table: Judged[] = [
     ["GET /status", "", 200],
     ["GET /me", "", 401, "unauthenticated"],
     ["GET /me", reader, 200],
@@ -95,12 +106,7 @@ t.test("each kind of route access accepts only the callers that it names", async
     ["GET /db/main/stats/", writer, 404, "not_found"],
     ["GET /DB/main/stats", writer, 404, "not_found"],
   ];
-  for (const [line, token, status, code] of table) {
-    const answer = await askRaw(gateway, line, token === "" ? {} : bearer(token));
-    t.equal(answer.status, status, `${line} is ${status}`);
-    if (code !== undefined) t.match(answer.text, `"code":"${code}"`);
-    t.equal(upstream.take().length, status === 200 ? 1 : 0);
-  }
+  await checkEach(t, shared, table);
 });
 
 t.test("the database of a route can be named by a header", async (t) => {
@@ -294,9 +300,8 @@ const uuid = "0e984725-c51c-4bf4-9960-e1c80e27aba0";
 
 for (const order of ["as written", "reversed"]) {
   t.test(`the most specific route decides in a file ${order}`, async (t) => {
-    const upstream = await new RecordingUpstream().listen(t);
     const config = tables("routes", order === "reversed" ? ranked.toReversed() : ranked);
-    const gateway = await startGateway(t, { upstream: upstream.url, config });
+    const { gateway, upstream } = await openGatewaySetup(t, { config });
     const reader = await gateway.addUser("reader", "ReadOnly");
     const cases: [line: string, status: number][] = [
       ["GET /", 200],
@@ -404,9 +409,8 @@ const listing = tables("routes", [
 ]);
 
 t.test("a route forwards only the query parameters that it lists, each once", async (t) => {
-  const upstream = await new RecordingUpstream().listen(t);
   const config = `forward_headers = ["X-Method-Override"]\n${listing}`;
-  const gateway = await startGateway(t, { upstream: upstream.url, config });
+  const { gateway, upstream } = await openGatewaySetup(t, { config });
   const token = await gateway.addUser("reader", "ReadOnly");
   const cases: [target: string, code: string | undefined, message?: RegExp][] = [
     ["/rows/main", undefined],
@@ -447,9 +451,8 @@ t.test("a route forwards only the query parameters that it lists, each once", as
 t.test(
   "a route forwards the further headers that it lists, and no coding in silence",
   async (t) => {
-    const upstream = await new RecordingUpstream().listen(t);
     const config = `forward_headers = ["X-Everywhere", "X-Method-Override"]\n${listing}`;
-    const gateway = await startGateway(t, { upstream: upstream.url, config });
+    const { gateway, upstream } = await openGatewaySetup(t, { config });
     const token = await gateway.addUser("reader", "ReadOnly");
     const headers = {
       ...bearer(token),
@@ -499,38 +502,17 @@ const perTable = tables("routes", [
 ]);
 
 t.test("a route with a table is judged by the entry of that table", async (t) => {
-  const upstream = await new RecordingUpstream().listen(t);
-  const gateway = await startGateway(t, { upstream: upstream.url, config: perTable });
+  const { gateway, upstream } = await openGatewaySetup(t, { config: perTable });
   const entries = `
 [[groups]]
 name = "team"
 members = ["rita"]
 ${grant("rita", "main", "None")}
 ${grant("rita", "main", "ReadWrite", 'tables = ["orders", "open_*"]')}
-[[acl]]
-username = "rita"
-database = "main"
-role = "ReadOnly"
-tables = ["columns"]
-columns = ["id"]
-[[acl]]
-username = "rita"
-database = "main"
-role = "ReadOnly"
-tables = ["rows"]
-max_rows = 5
-[[acl]]
-username = "rita"
-database = "main"
-role = "ReadWrite"
-tables = ["asked"]
-require_approval = ["INSERT"]
-[[acl]]
-username = "rita"
-database = "main"
-role = "ReadOnly"
-tables = ["past"]
-expires = 2020-01-01T00:00:00Z
+${grant("rita", "main", "ReadOnly", 'tables = ["columns"]\ncolumns = ["id"]')}
+${grant("rita", "main", "ReadOnly", 'tables = ["rows"]\nmax_rows = 5')}
+${grant("rita", "main", "ReadWrite", 'tables = ["asked"]\nrequire_approval = ["INSERT"]')}
+${grant("rita", "main", "ReadOnly", 'tables = ["past"]\nexpires = 2020-01-01T00:00:00Z')}
 ${groupGrant("team", "main", "ReadOnly", 'tables = ["shared"]')}
 [[boundaries]]
 via = "query"
@@ -550,7 +532,7 @@ max_changes = 3
   await untilInForce(gateway);
   const limited = await gateway.login("rita", "rita password", "side");
   upstream.take();
-  const cases: [line: string, token: string, status: number, code?: string][] = [
+  const cases: Judged[] = [
     ["GET /t/main/orders", rita, 200],
     ["GET /t/main/o%72ders", rita, 200],
     ["GET /orders", rita, 200],
@@ -584,12 +566,7 @@ max_changes = 3
     ["GET /t/_all/orders", admin, 404, "not_found"],
     ["GET /t/main/orders?source=columns", admin, 400, "unknown_parameter"],
   ];
-  for (const [line, token, status, code] of cases) {
-    const answer = await askRaw(gateway, line, bearer(token));
-    t.equal(answer.status, status, line);
-    if (code !== undefined) t.match(answer.text, `"code":"${code}"`, line);
-    t.equal(upstream.take().length, status === 200 ? 1 : 0, line);
-  }
+  await checkEach(t, { upstream, gateway }, cases);
   const allowed = await gateway.get("/t/main/shared", rita);
   const [received] = upstream.take();
   t.match(received?.headers, { "x-gatehouse-database": "main", "x-gatehouse-role": "ReadOnly" });
@@ -629,8 +606,7 @@ const perTenant = tables("routes", [
 ]);
 
 t.test("a database of two names has grants, tokens and audit lines of its own", async (t) => {
-  const upstream = await new RecordingUpstream().listen(t);
-  const gateway = await startGateway(t, { upstream: upstream.url, config: perTenant });
+  const { gateway, upstream } = await openGatewaySetup(t, { config: perTenant });
   const admin = await gateway.login();
   const anna = await gateway.addUser("anna", "ReadOnly", "acme.shop");
   const bert = await gateway.addUser("bert", "ReadOnly", "acme");
@@ -682,9 +658,8 @@ t.test("a database of two names has grants, tokens and audit lines of its own", 
 });
 
 t.test("without authentication, routes still accept only their paths and parameters", async (t) => {
-  const upstream = await new RecordingUpstream().listen(t);
   const [auth, config] = ["enabled = false", `${perTable}${listing}`];
-  const gateway = await startGateway(t, { upstream: upstream.url, auth, config });
+  const { gateway, upstream } = await openGatewaySetup(t, { auth, config });
   const cases: [route: string, status: number][] = [
     ["/t/main/orders", 200],
     ["/t/_all/orders", 404],

@@ -28,12 +28,7 @@ function secretFile(name: string, text: string): string {
 const secret = secretFile("secret", provider.clientSecret);
 const rights = `${grant("staff:bob", "archive", "ReadOnly")}
 ${groupGrant("staff:engineering", "main", "ReadOnly")}
-[[acl]]
-group = "staff:engineering"
-database = "main"
-tables = ["orders"]
-role = "ReadOnly"
-row_filter = [{ column = "tenant", cmp = "=", value = "@tenant" }]
+${groupGrant("staff:engineering", "main", "ReadOnly", 'tables = ["orders"]\nrow_filter = [{ column = "tenant", cmp = "=", value = "@tenant" }]')}
 `;
 const upstream = await new RecordingUpstream().listen(t);
 
