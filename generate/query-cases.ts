@@ -1,10 +1,10 @@
 import { readFileSync, writeFileSync } from "node:fs";
+import { parseUnrounded } from "../src/core/json/exact.ts";
 import { refusalStatuses } from "../src/engine/refusal.ts";
 import {
   type Case,
   casesFile,
   isObject,
-  parseJson,
   readCases,
   type Section,
   writeJson,
@@ -100,7 +100,7 @@ function caseOf({ heading, body, answer }: Example, statusOf: StatusOf): Case[] 
 }
 
 function objectOf(text: string) {
-  const value = parseJson(text);
+  const value: unknown = parseUnrounded(text);
   if (!isObject(value)) throw new Error(`not a JSON object: ${text}`);
   return value;
 }

@@ -1,22 +1,14 @@
 import { readFileSync } from "node:fs";
 import * as z from "zod";
-import { parseUnrounded } from "../../core/json/exact.ts";
+import { isObject as isRecord, type JsonObject, parseUnrounded } from "../../core/json/exact.ts";
 import { batchKey } from "../../core/query/grammar.ts";
 import type { Level } from "../../core/query/kind.ts";
 import { askTarget, type WholeAnswer } from "../../core/upstream/health-check.ts";
 import { parseTarget } from "../../core/upstream/target.ts";
 
-type JsonObject = Readonly<Record<string, unknown>>;
-
 /** Numbers that a double would change are raw JSON (`JSON.isRawJSON`). */
 export function isObject(value: unknown): value is JsonObject {
-  const isRecord = typeof value === "object" && value !== null && !Array.isArray(value);
-  return isRecord && !JSON.isRawJSON(value);
-}
-
-/** Keeps the digits of every number. @throws SyntaxError */
-export function parseJson(text: string): unknown {
-  return parseUnrounded(text);
+  return isRecord(value) && !JSON.isRawJSON(value);
 }
 
 /** Formats a value on one line, with a space after `:` and `,`. */
@@ -64,7 +56,7 @@ export type Section = z.infer<typeof sectionShape>;
 const file = z.strictObject({ about: z.string(), sections: z.array(sectionShape) });
 
 export function readCases(): z.infer<typeof file> {
-  return file.parse(parseJson(readFileSync(casesFile, "utf8")));
+  return file.parse(parseUnrounded(readFileSync(casesFile, "utf8")));
 }
 
 interface Received extends WholeAnswer {
@@ -261,7 +253,7 @@ export function connectTo(url: string, authorization: string | undefined): Send 
 
 function parsed(text: string): unknown {
   try {
-    return parseJson(text);
+    return parseUnrounded(text);
   } catch {
     return undefined;
   }
