@@ -19,6 +19,7 @@ import {
   readRoles,
   readTable,
   remove,
+  SECRET,
   type Send,
   type Suite,
   type SuiteAnswer,
@@ -34,8 +35,6 @@ const DELTA = "gatehouse_test_d";
 const FRESH = "gatehouse_test_e";
 /** Chroma cannot delete a tenant, so this one stays. */
 const TENANT = "gatehouse_test_t";
-/** In documents, ids and metadata that most users may not see. */
-const SECRET = "gatehouse-hush";
 
 /** Longer than the gateway remembers the name of a collection. */
 const FORGOTTEN_MS = 1200;
@@ -454,7 +453,7 @@ export const chromaSuite: Suite = {
     await delay(FORGOTTEN_MS);
     await checkServer(context, ids);
     await checkTables(context, ids);
-    await checkAttacks(context, attacksOn(ids), SECRET);
+    await checkAttacks(context, attacksOn(ids));
     await checkRaces(context, ids);
     const after = await stateOf(context.direct, ids);
     context.held("nothing that was refused changed anything", after === before, after);

@@ -14,6 +14,7 @@ import {
   readAttacks,
   readTable,
   remove,
+  SECRET,
   type Send,
   type Suite,
   type SuiteAnswer,
@@ -35,7 +36,6 @@ const OWN = "gatehouse_test_own";
 const LOGS_ALIAS = "gatehouse_test_logs-alias";
 /** Not hidden, so `_all` means it too. */
 const DOT = ".gatehouse_test_dot";
-const SECRET = "gatehouse-hush";
 
 /** By name: which rights they have on A. */
 const readers = ["rita", "olga"];
@@ -372,7 +372,7 @@ async function checkLists({ as, held }: SuiteContext): Promise<void> {
 
 async function attack(context: SuiteContext): Promise<void> {
   const { as, held, direct } = context;
-  await checkAttacks(context, attacks, SECRET);
+  await checkAttacks(context, attacks);
   const hush = { query: { match: { t: SECRET } } };
   for (const request of [search(hush, "_all"), msearch({}, hush)]) {
     const answer = await as("dora")(request);

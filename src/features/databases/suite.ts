@@ -253,18 +253,19 @@ export function attacksByForm({ endpoints }: Preset, user: string, values: Names
   });
 }
 
-/** @param secret a text that no answer may contain */
+/** In documents, names and metadata that most users may not see. No refusal may contain it. */
+export const SECRET = "gatehouse-hush";
+
 export async function checkAttacks(
   { as, held }: SuiteContext,
   attacks: readonly Attack[],
-  secret: string,
 ): Promise<void> {
   for (const [title, user, request, status, code] of attacks) {
     const answer = await as(user)(request);
     const isRefused = [status].flat().some((one) => hasStatus(answer, one, code));
     const found = `${request.method} ${request.path}: ${described(answer)}`;
     held(`refused: ${title}`, isRefused, found);
-    const isSilent = !answer.text.includes(secret) || request.path.includes(secret);
+    const isSilent = !answer.text.includes(SECRET) || request.path.includes(SECRET);
     held(`tells nothing: ${title}`, isSilent, found);
   }
 }
