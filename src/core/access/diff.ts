@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from "node:util";
 import { runAtOnce, type Steps, visitEach } from "../base/cooperative-scheduling.ts";
 import { placeName } from "../query/names.ts";
-import { type PermissionClass, permissionClasses } from "../query/permissions.ts";
+import { type PermissionClass, permissionClasses, tableRights } from "../query/permissions.ts";
 import { entriesIn } from "./entries.ts";
 import { viewEntry } from "./entry-view.ts";
 import {
@@ -70,10 +70,6 @@ function tablesNamed(snapshot: Snapshot, holder: Holder, database: string): stri
     .flatMap(({ tables = [] }) => tables)
     .toArray();
 }
-
-const tableRights = permissionClasses.filter(
-  (right) => right !== "GRANT" && !right.endsWith(" DATABASE"),
-);
 
 function changeAt(
   [old, current]: readonly [Snapshot, Snapshot],

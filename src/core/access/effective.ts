@@ -2,7 +2,7 @@
 
 import { isDeepStrictEqual } from "node:util";
 import { type Place, placeName, splitPlace } from "../query/names.ts";
-import { type PermissionClass, permissionClasses } from "../query/permissions.ts";
+import { type PermissionClass, permissionClasses, tableRights } from "../query/permissions.ts";
 import { entriesIn } from "./entries.ts";
 import { limitsInWords, viewEntry } from "./entry-view.ts";
 import { type EntryPoint, type Grant, groupOf, readHolder, userHolder } from "./grant.ts";
@@ -62,7 +62,7 @@ function permissionsFor({ table }: Place, { via }: QueryOrigin): readonly Permis
   return permissionClasses.filter(
     (permission) =>
       !(permission === "GRANT" && via === "mcp") &&
-      (table === undefined || !(permission === "GRANT" || permission.endsWith(" DATABASE"))),
+      (table === undefined || tableRights.includes(permission)),
   );
 }
 

@@ -1,5 +1,5 @@
 import { placeName } from "../query/names.ts";
-import type { PermissionClass } from "../query/permissions.ts";
+import { type PermissionClass, tableRights } from "../query/permissions.ts";
 import type { Query } from "../query/query.ts";
 import { DatabaseGrants, unrestrictedGrant } from "./entries.ts";
 import {
@@ -426,7 +426,7 @@ export function* grantingEntries(
   context: QuestionContext,
 ): Generator<AccessExplanation, undefined> {
   const { permissions, database, table } = question;
-  const isOfTables = !permissions.some((one) => one === "GRANT" || one.endsWith(" DATABASE"));
+  const isOfTables = permissions.every((one) => tableRights.includes(one));
   const places = new Set([table]);
   if (table === undefined && isOfTables) {
     const grants = effectiveGrants(snapshot, caller, context.now);

@@ -1,6 +1,6 @@
 import { strictObject, z } from "zod";
 import { plainNamePattern } from "../query/names.ts";
-import { isPermissionClass, permissionClasses } from "../query/permissions.ts";
+import { isPermissionClass, permissionClasses, tableRights } from "../query/permissions.ts";
 import { flag, headerName, key, live, refuse, seconds, text } from "./kinds.ts";
 
 /** First segments of the gateway's own paths, if `server.base_path` does not move them. */
@@ -177,7 +177,7 @@ function requireConsistent(route: Route, context: z.core.$RefinementCtx): void {
       "a right on a database, which :database in the path, database or database_header names";
     refuse(context, ["access"], rule);
   }
-  if (table !== undefined && !tableRights.includes(access)) {
+  if (table !== undefined && !tableRights.some((right) => right === access)) {
     refuse(context, ["table"], `a table only where access is one of ${tableRights.join(", ")}`);
   }
   const parameters = pathParameters(path);
@@ -219,9 +219,6 @@ export function refuseOwnPaths(
     }
   }
 }
-
-/** The rights that an entry for a table can give. */
-const tableRights: readonly string[] = ["SELECT", "INSERT", "UPDATE", "DELETE", "CREATE", "DROP"];
 
 /** The name or template of the database that a route reaches, if it is not in a header. */
 export function routeDatabase({ path, database }: Pick<Route, "path" | "database">) {
