@@ -509,6 +509,24 @@ t.test("a redirect, a 401, or a list that cannot be read is a 502", async (t) =>
   }
 });
 
+t.test("a list in JSON whose content cannot be read, or is cut off, is a 502", async (t) => {
+  const headers = { "content-type": "application/json" };
+  for (const body of ["[]", '{"result":{"tools":{}}}', tools.replace("{", '{"id":1,'), "\xff"]) {
+    const { endpoint } = await openBefore(t, (_, response) => {
+      response.writeHead(200, headers);
+      response.end(body, "latin1");
+    });
+    const answer = await ask(endpoint.url, list);
+    t.match([answer.status, messageOf(answer)], [502, { code: "upstream_broken" }], body);
+  }
+  const { endpoint } = await openBefore(t, (_, response) => {
+    response.writeHead(200, { ...headers, "content-length": tools.length });
+    response.write(tools.slice(1), () => response.destroy());
+  });
+  const answer = await ask(endpoint.url, list);
+  t.match([answer.status, messageOf(answer)], [502, { code: "upstream_broken" }]);
+});
+
 t.test("an unreachable server is a 502", async (t) => {
   const target = "http://127.0.0.1:1/mcp";
   const { endpoint } = await openProxied(t, { grants: readers, policy, target });

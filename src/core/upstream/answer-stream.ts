@@ -326,8 +326,9 @@ export class AnswerStream implements AnswerReceiver {
     this.#handling = handling;
     this.#filter = handling.filter;
     // The client can use the head of a stream long before the first event.
-    if (handling.isStream || handling.filter !== undefined) this.#begin();
-    if (handling.isStream && this.#isArriving) this.#connection.disableTimeout();
+    if (!handling.isStream) return;
+    this.#begin();
+    if (this.#isArriving) this.#connection.disableTimeout();
   }
 
   /** Passes on the head. Before that, an upstream failure can still be reported as an error. */
