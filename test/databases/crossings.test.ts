@@ -406,12 +406,18 @@ allowed_origins = ["${origin}"]
       t.notMatch((await ask(gateway, list, agent)).text, /alpha|logs-1/, "its lists are empty");
     });
 
-    await t.test("a filtered list is stored by no cache", async (t) => {
-      const answer = await ask(gateway, list, rita);
-      t.equal(answer.status, 200);
-      t.match(answer.text, /alpha|logs-1|\{\}/);
-      t.equal(answer.headers.get("cache-control"), "no-store");
-    });
+    await t.test(
+      "a filtered list is stored by no cache, any other answer by that of its user",
+      async (t) => {
+        const { headers } = await ask(gateway, read, root);
+        t.match(headers.get("cache-control"), /^private/);
+        t.match(headers.get("vary"), "Authorization");
+        const answer = await ask(gateway, list, rita);
+        t.equal(answer.status, 200);
+        t.match(answer.text, /alpha|logs-1|\{\}/);
+        t.equal(answer.headers.get("cache-control"), "no-store");
+      },
+    );
 
     await t.test("rate limits count before anything is looked up", async (t) => {
       t.equal(codeOf(await ask(gateway, read, lars)), "ok");

@@ -194,6 +194,34 @@ t.test("a route returns the answer without hop-by-hop and internal headers", asy
   t.equal(answer.headers["x-gatehouse-decision"], "allow");
 });
 
+t.test("no cache may give a response to another user", async (t) => {
+  const { upstream, gateway, admin } = shared;
+  const cases: [sent: Record<string, string>, control: string][] = [
+    [{}, "private"],
+    [{ "Cache-Control": "public, max-age=60, s-maxage=600" }, "private, max-age=60"],
+    [{ "cache-control": "Max-Age=60,PUBLIC" }, "private, Max-Age=60"],
+    [{ "Cache-Control": "s-maxage=600", "X-Accel-Expires": "600" }, "private"],
+    [{ "Cache-Control": "no-store", "CDN-Cache-Control": "max-age=600" }, "private, no-store"],
+    [{ "Cache-Control": "max-age=9", "Surrogate-Control": "max-age=9" }, "private, max-age=9"],
+  ];
+  const stored = /^(?:x-accel-expires|cdn-cache-control|surrogate-control)$/;
+  for (const [sent, control] of cases) {
+    upstream.answer = (_, response) => response.writeHead(200, sent).end("mine");
+    const { headers } = await ask(`${gateway.url}/me`, { headers: bearer(admin) });
+    t.equal(headers["cache-control"], control);
+    t.match(headers.vary, "Authorization");
+    t.notOk(Object.keys(headers).some((name) => stored.test(name)));
+    const open = await ask(`${gateway.url}/status`);
+    const names = Object.keys(sent).map((name) => name.toLowerCase());
+    t.strictSame(
+      names.map((name) => open.headers[name]),
+      Object.values(sent),
+      "a public route may be cached",
+    );
+    t.equal(open.headers.vary, undefined);
+  }
+});
+
 t.test("a stored page runs scripts in a browser only on a route with pages", async (t) => {
   const opened = await scene(
     t,

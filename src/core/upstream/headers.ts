@@ -267,6 +267,19 @@ export const answerHeaders = memoizeLast((raw: readonly string[]): readonly stri
   return kept;
 });
 
+/** Those of common caches outrank `Cache-Control`. */
+const cacheFields = /^(?:cache-control|.*cdn-cache-control|surrogate-control|x-accel-expires)$/;
+const directive = /(?:"[^"]*"|[^",])+/g;
+const isForAll = (one: string) => /^(?:public|s-maxage=.*)$/i.test(one);
+
+/** The headers of an answer for one user, which no cache may give to others (RFC 9111). */
+export const privateHeaders = memoizeLast((raw: readonly string[]): readonly string[] => {
+  const written = fieldIn(raw, "cache-control")?.match(directive) ?? [];
+  const kept = written.map((one) => one.trim()).filter((one) => one !== "" && !isForAll(one));
+  const own = ["Cache-Control", ["private", ...kept].join(", "), "Vary", "Authorization"];
+  return [...withoutFields(raw, (name) => cacheFields.test(name)), ...own];
+});
+
 /** A list is sent as several lines. */
 export type RequestFields = Readonly<Record<string, string | readonly string[]>>;
 

@@ -34,6 +34,7 @@ import {
   gatewayHeaders,
   type Identity,
   presetHeaders,
+  privateHeaders,
   withoutFields,
 } from "../../core/upstream/headers.ts";
 import { badRequest, brokenAnswer, limitedBody, type ReadBody, readBodyFor } from "./body.ts";
@@ -421,7 +422,7 @@ export class PresetServer {
     const sink = new ClientAnswer({
       response: exchange.response,
       answerHeaders: upstreamHeaders(exchange),
-      selectHeaders: (status, raw) => passedHeaders(exchange, status, raw),
+      selectHeaders: (status, raw) => privateHeaders(passedHeaders(exchange, status, raw)),
       fail: (error) => reject(gateway, exchange, error),
     });
     gateway.routing.databaseOf(undefined).forward(sent, sink);
@@ -446,7 +447,7 @@ export class PresetServer {
       response,
       headers: { ...headers, ...framed },
       answerHeaders: upstreamHeaders(exchange),
-      selectHeaders: (status, raw) => passedHeaders(exchange, status, raw),
+      selectHeaders: (status, raw) => privateHeaders(passedHeaders(exchange, status, raw)),
       isEndless,
       // A feed would keep a connection from all others for as long as it lasts.
       ...(isEndless ? {} : { slot: { user, authorizeAgain } }),

@@ -26,6 +26,7 @@ import {
   credentialHeaders,
   gatewayHeaders,
   type Identity,
+  privateHeaders,
   routeHeaders,
 } from "../../core/upstream/headers.ts";
 import { asWebSocket } from "./web-socket.ts";
@@ -318,7 +319,10 @@ async function handle(
   const { request, response } = exchange;
   const { method = "" } = request;
   const answerHeaders = (settings.pages ? commonHeaders : upstreamHeaders)(exchange);
-  const stream = { request, response, headers, answerHeaders };
+  // A public route has no identity.
+  const selectHeaders = (_: number, raw: readonly string[]) =>
+    identity === undefined ? raw : privateHeaders(raw);
+  const stream = { request, response, headers, answerHeaders, selectHeaders };
   exchange.forwardUpstream({ method, headers, target: gateway.tracing?.upstream });
   exchange.sendContinue();
   exchange.verdict.checkWhileOpen(() => requireStillAllowed(gateway, exchange, settings));
