@@ -4,6 +4,7 @@ import t from "tap";
 import { checkRefusal, openGatewaySetup, select, sendRaw } from "../gateway/kit.ts";
 import { ADMIN_PASSWORD, temporaryHome } from "../kit/gateway.ts";
 import { runCommand } from "../kit/process.ts";
+import { tables } from "../kit/tables.ts";
 
 const page = "https://app.example.com";
 const config = `[server]\nallowed_origins = ["${page}", "http://localhost:3000"]\n`;
@@ -80,21 +81,11 @@ t.test("a page of another origin gets no CORS headers", async (t) => {
 t.test(
   "a page may send the headers that a route forwards, and read those of its answer",
   async (t) => {
+    const items = { path: "/items", access: "public", methods: ["GET", "OPTIONS"] };
+    const added = { database_header: "X-Database", forward_headers: ["Prefer"] };
+    const put = { path: "/items", access: "INSERT", methods: ["PUT"], ...added };
     const { gateway, upstream } = await openGatewaySetup(t, {
-      config: `forward_headers = ["X-Tenant"]
-${config}
-[[routes]]
-path = "/items"
-methods = ["GET", "OPTIONS"]
-access = "public"
-
-[[routes]]
-path = "/items"
-methods = ["PUT"]
-access = "INSERT"
-database_header = "X-Database"
-forward_headers = ["Prefer"]
-`,
+      config: `forward_headers = ["X-Tenant"]\n${config}\n${tables("routes", [items, put])}`,
     });
     const asked = await gateway.request("/items", preflight(page, "PUT"));
     t.equal(asked.status, 204, "it does not go upstream, although OPTIONS does");

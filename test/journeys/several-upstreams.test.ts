@@ -10,6 +10,7 @@ import { startGateway, temporaryHome } from "../kit/gateway.ts";
 import { listening } from "../kit/listening.ts";
 import { insert, select } from "../kit/queries.ts";
 import { RawUpstream, wireAnswer } from "../kit/raw-upstream.ts";
+import { tables } from "../kit/tables.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
 import { callTool, textOf } from "./mcp.ts";
 
@@ -88,22 +89,14 @@ url = "${home.url}"
 [[upstream.databases]]
 databases = ["sales", "stock", "acme.shop"]
 url = "${elsewhere.url}"
-[[routes]]
-path = "/db/:database/stats"
-access = "SELECT"
-[[routes]]
-path = "/:tenant/:name"
-access = "SELECT"
-database = ":tenant.:name"
-[[routes]]
-path = "/fixed"
-access = "SELECT"
-database = "stock"
-[[routes]]
-path = "/ping"
-access = "authenticated"
 `;
-  const gateway = await startGateway(t, { config });
+  const routes = tables("routes", [
+    { path: "/db/:database/stats", access: "SELECT" },
+    { path: "/:tenant/:name", access: "SELECT", database: ":tenant.:name" },
+    { path: "/fixed", access: "SELECT", database: "stock" },
+    { path: "/ping", access: "authenticated" },
+  ]);
+  const gateway = await startGateway(t, { config: config + routes });
   const token = await gateway.login();
   const on = (database: string) =>
     `{ "Select":{"database":"${database}","from":"t","columns":["*"], "limit":10} }`;

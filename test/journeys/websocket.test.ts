@@ -20,30 +20,20 @@ import { oneWayEach, type Way } from "./losses.ts";
 import { openBriefly, openStaffed, soon, succeed, tokenOf } from "./staff.ts";
 import { servedBy } from "./supervised.ts";
 
-const socketRoutes = `
-[[routes]]
-path = "/public/live"
-access = "public"
-upgrade = true
-[[routes]]
-path = "/live"
-access = "authenticated"
-upgrade = true
-[[routes]]
-path = "/brief"
-access = "authenticated"
-upgrade = true
-upgrade_idle_timeout = 1
-[[routes]]
-path = "/db/:database/live"
-access = "INSERT"
-query = ["x"]
-forward_headers = ["X-Client"]
-upgrade = true
-[[routes]]
-path = "/db/:database/plain"
-access = "INSERT"
-`;
+const socketRoutes = tables("routes", [
+  { path: "/public/live", access: "public", upgrade: true },
+  { path: "/live", access: "authenticated", upgrade: true },
+  { path: "/brief", access: "authenticated", upgrade: true, upgrade_idle_timeout: 1 },
+  {
+    path: "/db/:database/live",
+    access: "INSERT",
+    query: ["x"],
+    forward_headers: ["X-Client"],
+    upgrade: true,
+  },
+  { path: "/db/:database/plain", access: "INSERT" },
+]);
+
 function auditOf({ answer }: SocketClient, { service }: TestGateway) {
   const id = answer.headers["x-request-id"];
   return service.logged(({ audit, requestId }) => audit !== undefined && requestId === id);
