@@ -198,14 +198,17 @@ t.test("with groups_claim_optional, a token without the claim has no groups", as
       groupsProblem: undefined,
     });
   }
-  const problems: [problem: string, claims: Claims][] = [
+  const problems: [problem: string, claims: Claims, groups_claim?: string][] = [
     ["groups_malformed", { groups: { a: "b" } }],
     ["groups_malformed", { groups: null }],
+    ["groups_malformed", { realm_access: "x" }, "realm_access.roles"],
+    ["groups_malformed", { realm_access: null }, "realm_access.roles"],
+    ["groups_malformed", { realm: { access: 7 } }, "realm.access.roles"],
     ["groups_overage", { hasgroups: true }],
     ["groups_overage", { _claim_names: { groups: "src1" } }],
   ];
-  for (const [problem, claims] of problems) {
-    const { groups, groupsProblem } = await read(claims, { groups_claim: "groups", ...optional });
+  for (const [problem, claims, groups_claim = "groups"] of problems) {
+    const { groups, groupsProblem } = await read(claims, { groups_claim, ...optional });
     t.strictSame([groups, groupsProblem], [undefined, problem]);
   }
 });

@@ -58,11 +58,11 @@ function readScopes({ scope, scp }: JWTPayload, byDefault: readonly string[]): R
   return new Set(scopes.filter((one) => typeof one === "string" && one !== ""));
 }
 
-/** The value of a claim by its name, or by the path to it. */
+/** The value of a claim by its name, or by the path to it. Null if the path leads into no object. */
 function claimAt(payload: JWTPayload, path: readonly string[]): unknown {
   return path.reduce<unknown>((value, name) => {
-    const isObject = typeof value === "object" && value !== null && Object.hasOwn(value, name);
-    return isObject ? Reflect.get(value, name) : undefined;
+    if (typeof value !== "object" || value === null) return value === undefined ? undefined : null;
+    return Object.hasOwn(value, name) ? Reflect.get(value, name) : undefined;
   }, payload);
 }
 
