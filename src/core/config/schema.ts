@@ -551,7 +551,7 @@ const server = section("Address, limits, trusted proxies and allowed origins of 
   ),
   max_body_bytes: wholeNumber(1, GIBIBYTE)
     .default(10_485_760)
-    .meta(live("Largest request body, in bytes. A larger one gets 413.")),
+    .meta(live("Largest request body that the gateway reads, in bytes. A larger one gets 413.")),
   max_buffered_bytes: wholeNumber(1, 1024 * GIBIBYTE)
     .default(268_435_456)
     .meta(
