@@ -1,4 +1,3 @@
-import { readFileSync } from "node:fs";
 import t from "tap";
 import { openGatewaySetup, select } from "../gateway/kit.ts";
 import { eventually } from "../kit/eventually.ts";
@@ -39,18 +38,6 @@ t.test("a token revoked by one is refused by the other", async (t) => {
     "the token is refused",
     async () => (await codeOf(other, token)) === "token_revoked",
   );
-});
-
-t.test("concurrent changes by both are all kept", async (t) => {
-  const names = Array.from({ length: 8 }, (_, at) => `user${at}`);
-  await Promise.all(
-    names.map((username, at) => {
-      const user = { username, password: "a long enough one", role: "ReadOnly" };
-      return (at % 2 === 0 ? one : other).send("POST", "/api/users", user, admin);
-    }),
-  );
-  const text = readFileSync(one.accessFile, "utf8");
-  for (const name of names) t.match(text, `username = "${name}"`);
 });
 
 /** Restarts of each replica; to set it: `ROUNDS=20 npx tap run test/deploy/replicas.test.ts`. */
