@@ -96,6 +96,15 @@ const table: [how: string, refusal: Pick<Way, "code" | "afterRestore">, act: Act
   ],
   ["a new hash is pasted into the file", revoked, byHand(rehashed)],
   [
+    "tokens_valid_after is raised in the file",
+    revoked,
+    ({ gateway, name, token }) => {
+      const record = new RegExp(`(username = "${name}"\npassword_hash = .+\n)(tokens.+\n)?`);
+      const line = `tokens_valid_after = ${decodePart(token, 1).iat}\n`;
+      return gateway.edit((text) => text.replace(record, `$1${line}`));
+    },
+  ],
+  [
     "an administrator revokes the user's tokens",
     revoked,
     byApi("DELETE", "/api/users/:name/tokens"),

@@ -159,7 +159,7 @@ export function usersUnlockedBy({ previous, snapshot, diff }: Loaded): string[] 
 
 /**
  * Revokes the tokens of users whom an edit of the access file removes, disables or gives another
- * password. The tokens then stay refused after the edit is undone.
+ * password or `tokens_valid_after`. The tokens then stay refused after the edit is undone.
  *
  * @param turn number of this worker, from 1
  * @returns a function that stops pending revocations
@@ -212,12 +212,16 @@ export function revokeOnHandEdits(
     return Math.max(epochSeconds(), earliest, latestIssue(user)) + 1;
   }
 
-  /** Needs no confirmation, since no partially written file disables a user. */
-  function revokeDisabled({ previous, snapshot, diff }: Loaded): void {
+  /** Needs no confirmation, since no partially written file disables a user or raises a number. */
+  function revokeAtOnce({ previous, snapshot, diff }: Loaded): void {
     for (const username of [...diff.usersAdded, ...diff.usersRemoved, ...diff.usersChanged]) {
       const user = previous.users.get(username);
+      const { disabled: is = false, tokensValidAfter = 0 } = snapshot.users.get(username) ?? {};
+      if (user !== undefined && tokensValidAfter > user.tokensValidAfter) {
+        const before = Math.min(tokensValidAfter + 1, endOfTokens(username, user));
+        revoke(username, before, (turn - 1) * TURN_MS);
+      }
       const was = user?.disabled === true;
-      const is = snapshot.users.get(username)?.disabled === true;
       const isEnabled = was && !is && disabledAtStart.delete(username);
       if (!isEnabled && (was || !is)) continue;
       // A login in this second may follow the enabling, so it stays valid. No login can follow the
@@ -229,7 +233,7 @@ export function revokeOnHandEdits(
 
   access.subscribe((event) => {
     if (event.kind === "failed") return;
-    revokeDisabled(event);
+    revokeAtOnce(event);
     for (const username of [...event.diff.usersRemoved, ...event.diff.usersChanged]) {
       const user = event.previous.users.get(username);
       const isUndone = () => hasSamePassword(access.snapshot.users.get(username), user);
