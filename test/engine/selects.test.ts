@@ -551,6 +551,35 @@ overEach("Selects within Selects find the same again", async (t, { ask }) => {
   }
 });
 
+overEach(
+  "a view with Selects within Selects is read again and again",
+  async (t, { ask, sql: run }) => {
+    t.match(await ask(createTable("people", { id: "int", chief: "int" })), { status: 200 });
+    t.match(await ask(insert("people", [{ id: 1 }, { id: 2, chief: 1 }])), { status: 200 });
+    t.match(await ask(createTable("teams", { id: "int" })), { status: 200 });
+    await run(
+      `create view main.led as select chief, n from
+      (select chief, id, count(*) as n from main.people group by chief, id) as each_one
+      where exists (select 1 from main.teams as team where team.id = each_one.chief)`,
+      "create view main.free as select id from main.people where chief not in (select id from main.teams)",
+    );
+    const idsIn = async (from: string, column: string) => {
+      const columns = { from, columns: [column], order_by: { column } };
+      const { body } = await ask(select({ ...columns, where: { column, cmp: ">", value: 0 } }));
+      return body.data?.map((row) => Object(row)[column]) ?? body.message;
+    };
+    for (let turn = 0; turn < 3; turn++) {
+      t.same(await idsIn("led", "chief"), [], `turn ${turn}`);
+      t.same(await idsIn("free", "id"), [1, 2], "all are outside nothing");
+      await ask(insert("teams", [{ id: 1 }]));
+      t.same(await idsIn("led", "chief"), [1]);
+      t.same(await idsIn("free", "id"), [], "null is outside nothing else");
+      await ask(remove("teams"));
+    }
+    await run("drop view main.led", "drop view main.free");
+  },
+);
+
 overEach("Selects of texts within Selects find what each finds", async (t, { ask }) => {
   await ask(createTable("outer", { id: "int", day: "date" }));
   await ask(createTable("inner", { id: "int", day: "date", region: "text", label: "text" }));

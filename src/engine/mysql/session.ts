@@ -123,6 +123,8 @@ export class MysqlSession implements Session {
   #isRestricted = false;
 
   isUntouched = true;
+  /** True once a view was read, which may contain Selects. */
+  readsViews = false;
 
   constructor(connection: Connection, server: ServerTraits, address: ServerAddress) {
     this.#connection = connection;
@@ -263,7 +265,7 @@ export class MysqlSession implements Session {
     }
     // Executed again, MariaDB may not find columns of Selects within Selects, and whether a null is in
     // the values of one is answered as before.
-    if (sql.includes("(select ")) this.#connection.unprepare(sql);
+    if (this.readsViews || sql.includes("(select ")) this.#connection.unprepare(sql);
     return { sql, values };
   }
 

@@ -45,7 +45,11 @@ export async function readTable(context: MysqlContext, name: string): Promise<My
   const { session, schema } = context;
   const described = describedTables(session);
   const definition = await readDefinition(context, name);
-  if (definition === undefined) return readColumnsOf(context, name);
+  if (definition === undefined) {
+    const view = await readColumnsOf(context, name);
+    session.readsViews = true;
+    return view;
+  }
   const known = described.get(definition);
   if (known !== undefined) return known;
   // A table that the transaction has read cannot be altered before its end.
