@@ -96,7 +96,7 @@ async function listen(
     await features.mcp.promise;
   }
   if (metrics.listen !== undefined && member === undefined) {
-    const exposition = await gateway.metrics?.listen(metrics.listen);
+    const exposition = await gateway.metrics?.listen(metrics.listen, gateway.log);
     opened.defer(() => void exposition?.close());
   }
   // Several processes share the gateway's port, but only one of them holds console sessions.

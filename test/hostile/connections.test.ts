@@ -91,6 +91,29 @@ t.test("idle connections do not disturb other clients", async (t) => {
   t.ok(each < 100_000, `${Math.round(each / 1024)} KiB each`);
 });
 
+t.test("connections to the console and the metrics leave descriptors for files", async (t) => {
+  const ports = [await freePort(), await freePort()];
+  const [pages, metrics] = ports;
+  const config = `[console]\nlisten = "127.0.0.1:${pages}"\n[metrics]\nlisten = "127.0.0.1:${metrics}"\n`;
+  const gateway = await startGateway(t, { upstream: refusing.url, limits: "-n 256", config });
+  const rita = await gateway.addUser("rita", "ReadOnly");
+  const sockets = ports.flatMap((port) => Array.from({ length: 300 }, () => connect(port)));
+  t.teardown(() => sockets.map((socket) => socket.destroy()));
+  for (const socket of sockets) socket.on("error", () => {});
+  await gateway.service.logged(({ msg }) => /limit of open files/.test(String(msg)));
+  await gateway.edit((text) => text.replace('username = "rita"\n', "$&disabled = true\n"));
+  await eventually("the edit is in force", async () => {
+    return (await gateway.get("/api/me", rita)).status === 401;
+  });
+  t.notOk(gateway.service.log.some((line) => /EMFILE/.test(JSON.stringify(line))));
+  for (const socket of sockets) socket.destroy();
+  await eventually("both answer again", async () => {
+    const paths = [`${pages}/`, `${metrics}/metrics`];
+    const answers = paths.map((one) => fetch(`http://127.0.0.1:${one}`, { redirect: "manual" }));
+    return (await Promise.allSettled(answers)).every(({ status }) => status === "fulfilled");
+  });
+});
+
 t.test("an idle connection does not keep the body of its last request", async (t) => {
   const site = await openSite(t, { isEmbedded: true });
   const pid = site.gateway.service.child.pid ?? 0;

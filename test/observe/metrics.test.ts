@@ -1,4 +1,5 @@
 import type { AddressInfo } from "node:net";
+import { pino } from "pino";
 import t, { type Test } from "tap";
 import {
   type CountedRequest,
@@ -23,7 +24,7 @@ const denied: CountedRequest = {
 };
 
 async function serve(t: Test, metrics: Metrics): Promise<string> {
-  const server = await metrics.listen("127.0.0.1:0");
+  const server = await metrics.listen("127.0.0.1:0", pino({ enabled: false }));
   t.teardown(() => server.close());
   const address: AddressInfo | string | null = server.address();
   return `127.0.0.1:${typeof address === "object" ? address?.port : ""}`;

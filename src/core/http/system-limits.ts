@@ -38,6 +38,9 @@ export function bodyBytesLimit(server: Configuration["server"]): number {
 
 /** File descriptors for the process itself: logs, reloaded files, Node. */
 const OWN_DESCRIPTORS = 40;
+/** Of the rest, the part of the console, that of the metrics, and the most that either has. */
+const SIDE_PART = 1 / 16;
+const MOST_SIDE = 256;
 /** Allowed however low the limit of open files is. */
 const FEWEST = 4;
 const WARNING_INTERVAL_MS = 10_000;
@@ -50,13 +53,17 @@ const report = z.object({
  * Limits connections by file descriptors: one for each client and one for its upstream connection.
  * Excess connections are closed at once and logged. Otherwise the gateway could accept a connection
  * but no longer reach the upstream or read its files.
+ *
+ * @param isSide true for the console and the metrics, which need no upstream connection
  */
-export function limitConnections(server: Server, log: Log): void {
+export function limitConnections(server: Server, log: Log, isSide = false): void {
   const { data } = report.safeParse(process.report.getReport());
   // It is not a number if there is no limit.
   if (data === undefined) return;
   const limit = data.userLimits.open_files.soft;
-  const connections = Math.max(FEWEST, Math.floor((limit - OWN_DESCRIPTORS) / 2));
+  const free = limit - OWN_DESCRIPTORS;
+  const side = Math.min(MOST_SIDE, Math.floor(free * SIDE_PART));
+  const connections = Math.max(FEWEST, isSide ? side : Math.floor(free / 2) - side);
   server.maxConnections = connections;
   let turnedAway = 0;
   let lastWarning = Number.NEGATIVE_INFINITY;

@@ -10,6 +10,8 @@ import {
   Registry,
 } from "prom-client";
 import { http } from "../base/node-http.ts";
+import { limitConnections } from "../http/system-limits.ts";
+import type { Log } from "./log.ts";
 
 export interface TargetMetrics {
   readonly name: string;
@@ -447,8 +449,8 @@ export class Metrics extends HashingMetrics {
     this.#notifications.inc({ outcome });
   }
 
-  listen(address: string): Promise<Server> {
-    return serveMetrics(address, () => {
+  listen(address: string, log: Log): Promise<Server> {
+    return serveMetrics(address, log, () => {
       this.#endRun();
       return this.registry.metrics();
     });
@@ -458,6 +460,7 @@ export class Metrics extends HashingMetrics {
 /** Serves metrics on `host:port`, an IPv6 host in brackets, in the Prometheus text format. */
 export async function serveMetrics(
   address: string,
+  log: Log,
   metrics: () => Promise<string>,
 ): Promise<Server> {
   const server = http.createServer((request, response) => {
@@ -472,6 +475,7 @@ export async function serveMetrics(
       () => response.writeHead(500).end(),
     );
   });
+  limitConnections(server, log, true);
   const [, host, port] = /^\[?(.*?)\]?:(\d+)$/.exec(address) ?? [];
   server.listen({ host, port: Number(port) });
   await once(server, "listening");

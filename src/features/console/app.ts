@@ -12,6 +12,7 @@ import { parseListenAddress } from "../../core/config/addresses.ts";
 import { hasEmbeddedServer } from "../../core/config/schema.ts";
 import { limitAnswers } from "../../core/http/connections.ts";
 import { resolveTarget } from "../../core/http/exchange.ts";
+import { limitConnections } from "../../core/http/system-limits.ts";
 import { keysOf } from "../../core/json/exact.ts";
 import { addressLimit, OAuthProblem, readForm } from "../oauth/server/http.ts";
 import { openState } from "../oauth/server/state-file.ts";
@@ -259,6 +260,7 @@ export const openConsole: OpenConsole = async (front, loaded, opened) => {
     // By default the library replaces Node's global Request and Response.
     getRequestListener(app.fetch, { overrideGlobalObjects: false }),
   );
+  limitConnections(http, gateway.log, true);
   http.prependListener("request", (request, response) => {
     resolveTarget(request);
     open.set(request, { response });

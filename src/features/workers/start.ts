@@ -316,10 +316,11 @@ async function listenForMetrics(
   supervisor: Supervisor,
   gathered: MetricsAggregation,
   { hashing }: LocalShared,
+  log: Log,
 ): Promise<{ close(): void }> {
   const own = new HashingMetrics();
   own.exportHashing(hashing.metrics);
-  return serveMetrics(address, async () => {
+  return serveMetrics(address, log, async () => {
     const answers = Array.from(supervisor.serving, async (worker) => {
       gathered.note(worker.number, await worker.ask("metrics", undefined));
     });
@@ -372,7 +373,7 @@ async function open(
     throw port.failure ?? error;
   });
   if (metrics.listen !== undefined) {
-    const listener = await listenForMetrics(metrics.listen, supervisor, gathered, shared);
+    const listener = await listenForMetrics(metrics.listen, supervisor, gathered, shared, log);
     opened.defer(() => listener.close());
   }
   return {
