@@ -18,7 +18,7 @@ import { commonHeaders, upstreamHeaders } from "../../core/http/answer.ts";
 import { type Exchange, queryOrigin, requireListed } from "../../core/http/exchange.ts";
 import type { Gateway } from "../../core/http/gateway.ts";
 import { requireOwnOrigin } from "../../core/http/origins.ts";
-import { requireAllowed } from "../../core/http/query.ts";
+import { countCall, requireAllowed } from "../../core/http/query.ts";
 import { type Endpoint, methodIn, type Router } from "../../core/http/route.ts";
 import { isPermissionClass, type PermissionClass } from "../../core/query/permissions.ts";
 import {
@@ -313,6 +313,7 @@ async function handle(
   // A page of any site may open a WebSocket through its visitor's browser.
   if (exchange.isHandshake) requireOwnOrigin(gateway, exchange);
   const place = reachedPlace(exchange, settings);
+  await countCall(gateway, exchange, place.database);
   const identity = authorize(gateway, exchange, settings, place);
   const headers = forwardedHeaders(gateway, exchange, kept, identity);
   exchange.verdict.allow();
