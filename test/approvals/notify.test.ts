@@ -8,11 +8,11 @@ import { consoleConfig } from "../console/kit.ts";
 import { staffedHome } from "../journeys/staff.ts";
 import { servedBy } from "../journeys/supervised.ts";
 import { eventually } from "../kit/eventually.ts";
-import { freePort } from "../kit/free-port.ts";
 import { startGateway, type TestGateway, temporaryHome } from "../kit/gateway.ts";
 import { type ReceivedRequest, RecordingUpstream } from "../kit/upstream.ts";
 import { connectStateless } from "../mcp/clients.ts";
 import { TestIssuer } from "../oauth/issuer.ts";
+import { reserveMetrics } from "../observe/exposition.ts";
 import { careful, carefulOn, idIn, openCareful, removeOne } from "./kit.ts";
 
 const SECRET = " shh ünï ";
@@ -32,23 +32,16 @@ async function received(hook: RecordingUpstream, count: number): Promise<Receive
   return [...hook.received];
 }
 
-async function metric(port: number, outcome: string): Promise<number> {
-  const text = await (await fetch(`http://127.0.0.1:${port}/metrics`)).text();
-  const name = `gatehouse_approval_notifications_total{outcome="${outcome}"} `;
-  const line = text.split("\n").find((one) => one.startsWith(name));
-  return Number(line?.slice(name.length));
-}
-
 const FAILED = "a notification of an approval was not accepted";
 const failures = ({ service }: TestGateway) => service.log.filter(({ msg }) => msg === FAILED);
 
 const { hook, config } = await hookOn(t);
 const { answer } = hook;
-const port = await freePort();
+const { section, value } = await reserveMetrics();
+const counted = (outcome: string) =>
+  value(`gatehouse_approval_notifications_total{outcome="${outcome}"}`);
 const staff = await TestIssuer.start(t);
-const pages = await consoleConfig(
-  `${config}\n[metrics]\nlisten = "127.0.0.1:${port}"\n${staff.section()}`,
-);
+const pages = await consoleConfig(`${config}\n${section}${staff.section()}`);
 const { gateway, ask, bot, run } = await openCareful(t, {
   more: careful() + careful("", "staff:alice"),
   config: pages.config,
@@ -102,8 +95,8 @@ t.test("a new approval is posted once, signed, without values", async (t) => {
   const other = idIn(await ask(bot, removeOne(2)));
   const all = await received(hook, 2);
   t.match(JSON.parse(String(all[1]?.body)), { approval: { id: other } });
-  await eventually("both are counted", async () => (await metric(port, "sent")) === 2);
-  t.equal(await metric(port, "failed"), 0);
+  await eventually("both are counted", async () => (await counted("sent")) === 2);
+  t.equal(await counted("failed"), 0);
   t.equal(hook.received.length, 2);
   t.strictSame(failures(gateway), []);
 });
@@ -112,7 +105,7 @@ t.test("a hook that fails is tried three times, and its URL is not in the log", 
   hook.answer = (_request, response) =>
     void response.writeHead(307, { location: `${hook.url}/elsewhere` }).end();
   const id = idIn(await ask(bot, removeOne(3)));
-  await eventually("it has failed", async () => (await metric(port, "failed")) === 1);
+  await eventually("it has failed", async () => (await counted("failed")) === 1);
   t.strictSame(
     hook.received.map(({ url }) => url),
     Array(3).fill("/T0KEN?room=1"),

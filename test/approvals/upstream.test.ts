@@ -5,16 +5,16 @@ import t from "tap";
 import { openApprovalsIn } from "../../src/features/approvals/approval-file.ts";
 import { openGatewaySetup } from "../gateway/kit.ts";
 import { openStaffed } from "../journeys/staff.ts";
-import { freePort } from "../kit/free-port.ts";
 import type { RecordingUpstream } from "../kit/upstream.ts";
 import { runWarm } from "../kit/warm-command.ts";
+import { reserveMetrics } from "../observe/exposition.ts";
 import { carefulOn, careful as entry, idIn, openCareful, removeOne } from "./kit.ts";
 
-const port = await freePort();
+const { section, value: metric } = await reserveMetrics();
 const boundary = '[[boundaries]]\nvia = "query"\nusername = "bot"\nrequire_approval = ["SELECT"]\n';
 const { gateway, upstream } = await openStaffed(t, ["root * Owner", "bot other ReadOnly"], {
   more: `${entry()}${boundary}`,
-  config: `[metrics]\nlisten = "127.0.0.1:${port}"\n`,
+  config: section,
 });
 const { ask, run, bot } = await carefulOn(gateway);
 const remove =
@@ -22,12 +22,6 @@ const remove =
 
 const queriesIn = (received: RecordingUpstream) =>
   received.take().filter(({ url }) => url === "/query");
-
-async function metric(name: string): Promise<number> {
-  const text = await (await fetch(`http://127.0.0.1:${port}/metrics`)).text();
-  const line = text.split("\n").find((one) => one.startsWith(`${name} `));
-  return Number(line?.slice(name.length + 1));
-}
 
 t.test("the same bytes are forwarded without the approval header", async (t) => {
   t.equal(await metric("gatehouse_approvals_pending"), 0);
@@ -75,7 +69,7 @@ t.test("an approval of shown rows is void if the upstream cannot compare rows", 
 });
 
 t.test("no rows are shown of the engine's database beside a foreign upstream", async (t) => {
-  const config = `[[upstream.databases]]\ndatabases = ["away"]\nurl = "http://127.0.0.1:${port}"\n`;
+  const config = `[[upstream.databases]]\ndatabases = ["away"]\nurl = "${upstream.url}"\n`;
 
   const { ask, bot, root, run } = await openCareful(t, { config });
   const one = removeOne(0);

@@ -4,12 +4,12 @@ import { setTimeout as delay } from "node:timers/promises";
 import t, { type Test } from "tap";
 import type { PresetName } from "../../src/core/config/upstream.ts";
 import { eventually } from "../kit/eventually.ts";
-import { freePort } from "../kit/free-port.ts";
 import { type Answer, auditOf, putInPlace, type TestGateway } from "../kit/gateway.ts";
 import { sampled } from "../kit/nightly.ts";
 import type { RecordingUpstream } from "../kit/upstream.ts";
 import { runWarm } from "../kit/warm-command.ts";
 import { TestIssuer } from "../oauth/issuer.ts";
+import { reserveMetrics } from "../observe/exposition.ts";
 import { ChromaStub } from "./kit/chroma.ts";
 import { CouchStub } from "./kit/couch.ts";
 import { type OpenOptions, openPreset, taken } from "./kit/open.ts";
@@ -303,11 +303,9 @@ const ownHeaders: Readonly<Record<PresetName, readonly string[]>> = {
 for (const preset of presets) {
   t.test(`${preset}: a gateway limits and counts what it forwards`, async (t) => {
     const staff = await TestIssuer.start(t);
-    const metrics = `http://127.0.0.1:${await freePort()}`;
+    const { section, read: metrics } = await reserveMetrics();
     const config = `${staff.section()}
-[metrics]
-listen = "${new URL(metrics).host}"
-
+${section}
 [server]
 max_body_bytes = 5000
 allowed_origins = ["${origin}"]
@@ -345,11 +343,10 @@ allowed_origins = ["${origin}"]
         "nothing is forwarded",
       );
       await ask(gateway, { method: "GET", path: "/_nothing/of/the/kind" }, rita);
-      const text = async () => (await fetch(`${metrics}/metrics`)).text();
       await eventually("all are counted", async () =>
-        (await text()).includes('route="unknown",status="404"'),
+        (await metrics()).includes('route="unknown",status="404"'),
       );
-      const page = await text();
+      const page = await metrics();
       const total = (labels: string) => new RegExp(`^${labels} (\\d+)$`, "m").exec(page)?.[1];
       const route = pattern.replaceAll("/", "\\/");
       const allowed = `gatehouse_requests_total\\{route="${route}",status="200",reason="allowed"\\}`;

@@ -5,7 +5,6 @@ import { hashPassword } from "../../src/core/identity/password.ts";
 import { type GatewaySetup, sendRaw } from "../gateway/kit.ts";
 import { ask, type PlainAnswer } from "../kit/client.ts";
 import { eventually } from "../kit/eventually.ts";
-import { freePort } from "../kit/free-port.ts";
 import { auditOf, type TestGateway } from "../kit/gateway.ts";
 import { select } from "../kit/queries.ts";
 import { tables } from "../kit/tables.ts";
@@ -13,6 +12,7 @@ import { Wire, wireRequest } from "../kit/wire.ts";
 import { FixtureServer } from "../mcp/fixture-server.ts";
 import { initialize, statelessCall } from "../mcp/messages.ts";
 import { TestIssuer } from "../oauth/issuer.ts";
+import { reserveMetrics } from "../observe/exposition.ts";
 import { send } from "./mcp.ts";
 import { openStaffed, passwordOf, putInForce, textOf, tokenOf } from "./staff.ts";
 
@@ -62,13 +62,11 @@ function challengesIn({ rawHeaders }: PlainAnswer): string[] {
 }
 
 const page = "https://app.example.com";
-const metrics = `http://127.0.0.1:${await freePort()}/metrics`;
+const metrics = await reserveMetrics();
 const staff = await TestIssuer.start(t);
 const shared = await open(t, {
   auth: "max_failures_per_user_and_address = 1000",
-  config: `[metrics]
-listen = "${new URL(metrics).host}"
-[server]
+  config: `${metrics.section}[server]
 allowed_origins = ["${page}"]
 ${staff.section()}`,
   more: '[[acl]]\nusername = "staff:alice"\ndatabase = "main"\nrole = "ReadOnly"\n',
@@ -304,10 +302,7 @@ t.test("wrong passwords are limited together with those of logins", async (t) =>
 });
 
 /** How many hashes the gateway has computed. */
-async function hashes(): Promise<number> {
-  const { body } = await ask(metrics);
-  return Number(/^gatehouse_hash_seconds_count (\d+)/m.exec(body.toString())?.[1]);
-}
+const hashes = () => metrics.value("gatehouse_hash_seconds_count");
 
 t.test("a verified password is remembered for its address, until it is wrong once", async (t) => {
   const { gateway } = shared;

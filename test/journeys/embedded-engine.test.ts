@@ -6,14 +6,13 @@ import t, { type Test } from "tap";
 import { startMysql } from "../engine/mysql/server.ts";
 import { sharedServer } from "../engine/postgres/kit.ts";
 import { eventually } from "../kit/eventually.ts";
-import { freePort } from "../kit/free-port.ts";
 import { startGateway, type TestGateway, temporaryHome } from "../kit/gateway.ts";
 import { nightly } from "../kit/nightly.ts";
 import { runCommand } from "../kit/process.ts";
 import { childrenOf, isAlive, openSockets, residentBytes } from "../kit/process-info.ts";
 import { queryHeaders } from "../kit/queries.ts";
 import { Wire, wireRequest } from "../kit/wire.ts";
-import { fetchMetrics } from "../observe/exposition.ts";
+import { reserveMetrics } from "../observe/exposition.ts";
 import { succeed } from "./staff.ts";
 
 const place = { database: "main", table: "t" };
@@ -258,16 +257,10 @@ t.test("workers share the connections to a database server", async (t) => {
 });
 
 async function observed(t: Test, upstream?: string) {
-  const metrics = `127.0.0.1:${await freePort()}`;
-  const config = `[metrics]\nlisten = "${metrics}"\n`;
+  const { section: config, value: metric } = await reserveMetrics();
   const gateway = await startGateway(t, upstream === undefined ? { config } : { upstream, config });
   const token = await gateway.login();
 
-  async function metric(sample: string): Promise<number> {
-    const text = await fetchMetrics(metrics);
-    const line = text.split("\n").find((line) => line.startsWith(`${sample} `));
-    return Number(line?.slice(sample.length));
-  }
   async function sees(what: string, status: number): Promise<void> {
     const up = status === 200 ? 1 : 0;
     await eventually(`${what}: ready ${status}`, async () => {

@@ -3,12 +3,12 @@ import { text } from "node:stream/consumers";
 import { setTimeout } from "node:timers/promises";
 import t, { type Test } from "tap";
 import { eventually } from "../kit/eventually.ts";
-import { freePort } from "../kit/free-port.ts";
 import { startGateway } from "../kit/gateway.ts";
 import { caseCount } from "../kit/nightly.ts";
 import { queryHeaders, select } from "../kit/queries.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
 import { Wire, wireRequest } from "../kit/wire.ts";
+import { reserveMetrics } from "../observe/exposition.ts";
 
 async function scene(t: Test, config: string, env: NodeJS.ProcessEnv = {}) {
   const upstream = await new RecordingUpstream().listen(t);
@@ -132,9 +132,8 @@ t.test("of many large bodies that arrive together, as many as fit are served", a
 });
 
 t.test("a queued query is authorized by the rights at the time that it is forwarded", async (t) => {
-  const metrics = `127.0.0.1:${await freePort()}`;
-  const config = `connections = 1\n[metrics]\nlisten = "${metrics}"\n`;
-  const { gateway, held, alice, flood } = await scene(t, config);
+  const { section, value } = await reserveMetrics();
+  const { gateway, held, alice, flood } = await scene(t, `connections = 1\n${section}`);
   const rita = await gateway.addUser("rita", "ReadOnly");
   const admin = await gateway.login();
   const first = gateway.query(select, flood);
@@ -143,8 +142,7 @@ t.test("a queued query is authorized by the rights at the time that it is forwar
   const batch = gateway.query(`{"Batch":[${select}]}`, alice);
   const waiting = gateway.query(select, rita);
   await eventually("three wait", async () => {
-    const answer = await fetch(`http://${metrics}/metrics`);
-    return (await answer.text()).includes("\ngatehouse_upstream_queries_waiting 3\n");
+    return (await value("gatehouse_upstream_queries_waiting")) === 3;
   });
   const lowered = await gateway.send("PUT", "/api/access/alice/main", { role: "None" }, admin);
   t.equal(lowered.status, 200);

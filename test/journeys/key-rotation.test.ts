@@ -4,11 +4,11 @@ import t, { type Test } from "tap";
 import { openGatewaySetup } from "../gateway/kit.ts";
 import { decodePart, readKey, readKeys } from "../identity/forge.ts";
 import { eventually } from "../kit/eventually.ts";
-import { freePort } from "../kit/free-port.ts";
 import type { TestGateway } from "../kit/gateway.ts";
 import { nightly, sampled } from "../kit/nightly.ts";
 import { runCommand } from "../kit/process.ts";
 import { runWarm } from "../kit/warm-command.ts";
+import { reserveMetrics } from "../observe/exposition.ts";
 import { insertRefusal, openStaffed, soon, tokenOf } from "./staff.ts";
 import { workersOf } from "./supervised.ts";
 
@@ -163,26 +163,21 @@ function keyFile(home: string): string {
 
 for (const [what, lose, restore] of sampled(losses)) {
   t.test(`while ${what}, the gateway keeps the last good keys and reports it`, async (t) => {
-    const metrics = `127.0.0.1:${await freePort()}`;
-    const { gateway } = await openStaffed(t, grants, {
-      config: `[metrics]\nlisten = "${metrics}"\n`,
-    });
+    const { section, value } = await reserveMetrics();
+    const { gateway } = await openStaffed(t, grants, { config: section });
     const { home } = gateway;
     t.teardown(() => rmSync(`${home}.moved`, { recursive: true, force: true }));
-    const metric = async () => {
-      const text = await (await fetch(`http://${metrics}/metrics`)).text();
-      return /^gatehouse_signing_keys_last_reload_successful (\d)$/m.exec(text)?.[1];
-    };
+    const metric = () => value("gatehouse_signing_keys_last_reload_successful");
     const { kid } = readKey(home);
     const token = await tokenOf(gateway, "bob");
-    t.equal(await metric(), "1");
+    t.equal(await metric(), 1);
 
     lose(home);
     await untilKeysAre(gateway, "stale");
     const isRefusal = ({ msg }: Record<string, unknown>) =>
       msg === "signing keys refused: the last good ones stay in force";
     t.match((await gateway.service.logged(isRefusal)).reason, "contains no signing key");
-    t.equal(await metric(), "0");
+    t.equal(await metric(), 0);
     t.equal(await insertRefusal(gateway, token), undefined, "users stay logged in");
     const another = await tokenOf(gateway, "bob");
     t.equal(await insertRefusal(gateway, another), undefined);
@@ -190,7 +185,7 @@ for (const [what, lose, restore] of sampled(losses)) {
 
     restore(home);
     await untilKeysAre(gateway, "fresh");
-    t.equal(await metric(), "1");
+    t.equal(await metric(), 1);
     t.equal(readKey(home).kid, kid, "no other key was made");
     for (const one of [token, another]) t.equal(await insertRefusal(gateway, one), undefined);
   });

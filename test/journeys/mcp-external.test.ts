@@ -3,13 +3,13 @@ import Provider from "oidc-provider";
 import t, { type Test } from "tap";
 import { grant } from "../access/kit.ts";
 import { eventually } from "../kit/eventually.ts";
-import { freePort } from "../kit/free-port.ts";
 import { auditOf, startGateway, type TestGateway } from "../kit/gateway.ts";
 import { listening } from "../kit/listening.ts";
 import { tables } from "../kit/tables.ts";
 import { runWarm } from "../kit/warm-command.ts";
 import { statelessCall } from "../mcp/messages.ts";
 import { TestIssuer } from "../oauth/issuer.ts";
+import { reserveMetrics } from "../observe/exposition.ts";
 import { callTool, refusalOf, send } from "./mcp.ts";
 import { soon, staffedHome, textOf, tokenOf } from "./staff.ts";
 
@@ -74,16 +74,15 @@ t.test("users of an external issuer log in with its tokens and have their grants
 
 t.test("an unreachable issuer is answered with 503 until it is back", async (t) => {
   const issuer = await TestIssuer.start(t);
-  const metrics = `127.0.0.1:${await freePort()}`;
-  const gateway = await open(t, { staff: issuer.url }, `[metrics]\nlisten = "${metrics}"\n`);
-  const isTold = async (state: string, value: string | undefined) => {
+  const { section, value } = await reserveMetrics();
+  const gateway = await open(t, { staff: issuer.url }, section);
+  const isTold = async (state: string, reachable: number) => {
     const { status, body } = await gateway.request("/readyz");
     t.equal(status, 200);
     t.strictSame(body.issuers, { staff: state });
-    const text = await (await fetch(`http://${metrics}/metrics`)).text();
-    t.equal(/^gatehouse_issuer_reachable\{issuer="staff"\} (\d)$/m.exec(text)?.[1], value, state);
+    t.strictSame(await value('gatehouse_issuer_reachable{issuer="staff"}'), reachable, state);
   };
-  await isTold("unused", undefined);
+  await isTold("unused", Number.NaN);
   const token = await issuer.sign(resource);
   await issuer.stop();
   const answer = await send(gateway, list, token);
@@ -92,11 +91,11 @@ t.test("an unreachable issuer is answered with 503 until it is back", async (t) 
   t.equal(answer.headers.get("retry-after"), "2");
   t.equal(answer.headers.get("www-authenticate"), null, "it is not the token's fault");
   await gateway.service.logged(({ msg }) => msg === "an authorization server is unreachable");
-  await isTold("unreachable", "0");
+  await isTold("unreachable", 0);
   t.equal((await send(gateway, list, await tokenOf(gateway, "root"))).status, 200);
   await issuer.listen();
   await eventually("it works", async () => (await send(gateway, list, token)).status === 200);
-  await isTold("ok", "1");
+  await isTold("ok", 1);
   await issuer.stop();
   t.equal((await send(gateway, list, token)).status, 200, "keys are remembered");
 });

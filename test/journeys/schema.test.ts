@@ -11,7 +11,7 @@ import { select } from "../kit/queries.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
 import { runWarm } from "../kit/warm-command.ts";
 import { statelessCall } from "../mcp/messages.ts";
-import { fetchMetrics } from "../observe/exposition.ts";
+import { reserveMetrics } from "../observe/exposition.ts";
 import { callTool, refusalOf, send } from "./mcp.ts";
 
 const columns = [
@@ -174,8 +174,8 @@ t.test("schema tools appear once the upstream offers its schema", async (t) => {
 async function narrow(t: Test) {
   const upstream = await new RecordingUpstream().listen(t);
   const held: { user: string; url: string; response: ServerResponse }[] = [];
-  const metrics = `127.0.0.1:${await freePort()}`;
-  const config = `connections = 1\n[metrics]\nlisten = "${metrics}"\n`;
+  const metrics = await reserveMetrics();
+  const config = `connections = 1\n${metrics.section}`;
   upstream.answer = ({ headers, url }, response) => {
     const isHeld = url === "/query" || url.startsWith("/schema/");
     if (isHeld) held.push({ user: String(headers["x-gatehouse-user"]), url, response });
@@ -194,12 +194,12 @@ t.test("schema requests share the fair queue with queries and are in the metrics
   const answers = [ask(), ask(), ask()];
   await eventually("one is asked", () => held.length === 1);
   await eventually("the others wait", async () => {
-    const text = await fetchMetrics(metrics);
+    const text = await metrics.read();
     return /upstream_queries_waiting 2/.test(text) && /connections_busy 1/.test(text);
   });
   const query = gateway.query(select, alice);
   await eventually("another user's query waits too", async () =>
-    /upstream_queries_waiting 3/.test(await fetchMetrics(metrics)),
+    /upstream_queries_waiting 3/.test(await metrics.read()),
   );
   for (let at = 0; at < 4; at++) {
     await eventually("the next one is forwarded", () => held.length > at);

@@ -5,13 +5,13 @@ import path from "node:path";
 import t, { type Test } from "tap";
 import { makeCertificate } from "../kit/certificate.ts";
 import { eventually } from "../kit/eventually.ts";
-import { freePort } from "../kit/free-port.ts";
 import { startGateway, temporaryHome } from "../kit/gateway.ts";
 import { listening } from "../kit/listening.ts";
 import { insert, select } from "../kit/queries.ts";
 import { RawUpstream, wireAnswer } from "../kit/raw-upstream.ts";
 import { tables } from "../kit/tables.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
+import { reserveMetrics } from "../observe/exposition.ts";
 import { callTool, textOf } from "./mcp.ts";
 
 t.test("queries are sent to the least busy database", async (t) => {
@@ -143,20 +143,17 @@ t.test("the metrics list each upstream by its URL", async (t) => {
     await new RecordingUpstream().listen(t),
     await new RecordingUpstream().listen(t),
   ];
-  const port = await freePort();
-  const config = `[upstream]\nurls = ${JSON.stringify([one.url, two.url])}\nhealth_interval = 1\n[metrics]\nlisten = "127.0.0.1:${port}"\n`;
+  const { section, value } = await reserveMetrics();
+  const config = `[upstream]\nurls = ${JSON.stringify([one.url, two.url])}\nhealth_interval = 1\n${section}`;
   await startGateway(t, { config });
-  const metrics = async () => (await fetch(`http://127.0.0.1:${port}/metrics`)).text();
-  const text = await metrics();
+  const isUp = (url: string) => value(`gatehouse_upstream_target_up{target="${url}"}`);
   for (const { url } of [one, two]) {
-    t.match(text, `gatehouse_upstream_target_up{target="${url}"} 1`);
-    t.match(text, `gatehouse_upstream_target_connections_busy{target="${url}"} 0`);
+    t.equal(await isUp(url), 1);
+    t.equal(await value(`gatehouse_upstream_target_connections_busy{target="${url}"}`), 0);
   }
   const { url } = two;
   await two.close();
-  await eventually("it shows as down", async () =>
-    (await metrics()).includes(`gatehouse_upstream_target_up{target="${url}"} 0`),
-  );
+  await eventually("it shows as down", async () => (await isUp(url)) === 0);
 });
 
 async function encrypted(t: Test, name: string) {

@@ -5,7 +5,6 @@ import path from "node:path";
 import { connect, rootCertificates, setDefaultCACertificates, type TLSSocket } from "node:tls";
 import t, { type Test } from "tap";
 import { makeCertificate } from "../kit/certificate.ts";
-import { freePort } from "../kit/free-port.ts";
 import { type RunOptions, startGateway, type TestGateway, temporaryHome } from "../kit/gateway.ts";
 import { listening } from "../kit/listening.ts";
 import { runCommand } from "../kit/process.ts";
@@ -15,6 +14,7 @@ import { RecordingUpstream } from "../kit/upstream.ts";
 import { runWarm } from "../kit/warm-command.ts";
 import { acceptSockets, openSocket } from "../kit/web-socket.ts";
 import { Wire } from "../kit/wire.ts";
+import { reserveMetrics } from "../observe/exposition.ts";
 import { callTool } from "./mcp.ts";
 
 const first = makeCertificate("localhost");
@@ -109,27 +109,21 @@ t.test("TLS before 1.2 is refused, and plain HTTP gets a hint to use https", asy
 });
 
 t.test("a renewed certificate is served within a second; a broken one is not", async (t) => {
-  const metrics = await freePort();
-  const gateway = await startSecure(t, {
-    upstream: "http://127.0.0.1:1",
-    config: `[metrics]\nlisten = "127.0.0.1:${metrics}"\n`,
-  });
-  const isGood = async () => {
-    const text = await (await fetch(`http://127.0.0.1:${metrics}/metrics`)).text();
-    return /^gatehouse_tls_certificate_last_reload_successful (\d)/m.exec(text)?.[1];
-  };
+  const { section, value } = await reserveMetrics();
+  const gateway = await startSecure(t, { upstream: "http://127.0.0.1:1", config: section });
+  const isGood = () => value("gatehouse_tls_certificate_last_reload_successful");
   const before = await serialShown(gateway);
-  t.equal(await isGood(), "1");
+  t.equal(await isGood(), 1);
 
   replaceFile(gateway.home, "fullchain.pem", renewed.cert);
   const refused = await gateway.service.logged(({ msg }) => /TLS .*refused/.test(String(msg)));
   t.match(refused, { level: "error", reason: /key\.pem: is not the key of .*fullchain\.pem$/ });
-  t.equal(await isGood(), "0");
+  t.equal(await isGood(), 0);
   t.equal(await serialShown(gateway), before);
 
   replaceFile(gateway.home, "key.pem", renewed.key);
   await gateway.service.logged(({ msg }) => msg === "TLS certificate reloaded");
-  t.equal(await isGood(), "1");
+  t.equal(await isGood(), 1);
   t.not(await serialShown(gateway), before);
   t.notMatch(gateway.service.output, /PRIVATE KEY/);
 });

@@ -2,7 +2,6 @@ import { once } from "node:events";
 import { setTimeout as delay } from "node:timers/promises";
 import t from "tap";
 import { eventually } from "../kit/eventually.ts";
-import { freePort } from "../kit/free-port.ts";
 import { startGateway, type TestGateway } from "../kit/gateway.ts";
 import { nightly } from "../kit/nightly.ts";
 import { runCommand, Service } from "../kit/process.ts";
@@ -10,6 +9,7 @@ import { childrenOf, isAlive } from "../kit/process-info.ts";
 import { select } from "../kit/queries.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
 import { Wire } from "../kit/wire.ts";
+import { reserveMetrics } from "../observe/exposition.ts";
 import {
   askUntilRefused,
   connectToEach,
@@ -52,13 +52,13 @@ class Client {
   }
 }
 
-async function sumOf(url: string, name: string): Promise<number> {
-  const text = await (await fetch(url)).text();
-  const values = text.split("\n").filter((line) => line.startsWith(`${name}{`));
+const { section, read } = await reserveMetrics();
+
+async function asked(): Promise<number> {
+  const lines = (await read()).split("\n");
+  const values = lines.filter((line) => line.startsWith("gatehouse_requests_total{"));
   return values.reduce((sum, line) => sum + Number(line.split(" ").at(-1)), 0);
 }
-
-const metrics = `127.0.0.1:${await freePort()}`;
 
 async function scene(more: Parameters<typeof servedBy>[1] = {}) {
   const upstream = await new RecordingUpstream().listen(t);
@@ -70,7 +70,7 @@ async function scene(more: Parameters<typeof servedBy>[1] = {}) {
   return { upstream, gateway, token: await gateway.login() };
 }
 
-const { upstream, gateway, token } = await scene({ config: `[metrics]\nlisten = "${metrics}"` });
+const { upstream, gateway, token } = await scene({ config: section });
 
 t.test("a killed worker loses only its own requests", async (t) => {
   // So many that each worker almost certainly has some.
@@ -80,7 +80,6 @@ t.test("a killed worker loses only its own requests", async (t) => {
   await eventually("all ask, of both workers", () => {
     return isSpread() && clients.every(({ answers }) => answers > 5);
   });
-  const asked = () => sumOf(`http://${metrics}/metrics`, "gatehouse_requests_total");
   const before = await asked();
   const [victim = 0] = workersOf(gateway);
   process.kill(victim, "SIGKILL");

@@ -1,5 +1,6 @@
 /** Parses the Prometheus text format, version 0.0.4. */
 import { ask } from "../kit/client.ts";
+import { freePort } from "../kit/free-port.ts";
 
 export interface ServedMetric {
   readonly type: string;
@@ -34,4 +35,21 @@ export async function fetchMetrics(address: string): Promise<string> {
   const { status, body } = await ask(`http://${address}/metrics`);
   if (status !== 200) throw new Error(`metrics: ${status}`);
   return body.toString();
+}
+
+/** The value of a sample by its name and labels; NaN if the page does not have it. */
+export function valueIn(page: string, sample: string): number {
+  const line = page.split("\n").find((line) => line.startsWith(`${sample} `));
+  return Number(line?.slice(sample.length));
+}
+
+/** The metrics of a gateway that is started with the section. */
+export async function reserveMetrics() {
+  const address = `127.0.0.1:${await freePort()}`;
+  const read = () => fetchMetrics(address);
+  return {
+    section: `[metrics]\nlisten = "${address}"\n`,
+    read,
+    value: async (sample: string) => valueIn(await read(), sample),
+  };
 }

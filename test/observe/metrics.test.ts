@@ -9,7 +9,7 @@ import {
 } from "../../src/core/observe/metrics.ts";
 import { ask } from "../kit/client.ts";
 import { eventually } from "../kit/eventually.ts";
-import { fetchMetrics, readExposition } from "./exposition.ts";
+import { fetchMetrics, readExposition, valueIn } from "./exposition.ts";
 import { exercise, openMeasured } from "./served-metrics.ts";
 
 const denied: CountedRequest = {
@@ -88,16 +88,13 @@ for (const workers of [1, 2]) {
   t.test(`outcomes of requests are counted (processes: ${workers})`, async (t) => {
     const setting = await openMeasured(t, workers);
     await exercise(setting);
-    const isIdle = async () => /_in_flight 0/.test(await fetchMetrics(setting.address));
+    const isIdle = async () => /_in_flight 0/.test(await setting.metrics.read());
     await eventually("all requests are answered", isIdle);
-    const text = await fetchMetrics(setting.address);
+    const text = await setting.metrics.read();
     const counters = Array.from(readExposition(text)).filter(([name]) => name.endsWith("_total"));
     const misnamed = counters.filter(([, { type }]) => type !== "counter").map(([name]) => name);
     t.strictSame(misnamed, [], "names of counters end in _total");
-    const value = (sample: string): number => {
-      const line = text.split("\n").find((line) => line.startsWith(`${sample} `));
-      return Number(line?.slice(sample.length));
-    };
+    const value = (sample: string) => valueIn(text, sample);
     const decisions = "gatehouse_decisions_total";
     t.equal(
       value(`${decisions}{operation="Insert",decision="deny",reason="role_insufficient"}`),

@@ -4,29 +4,25 @@ import { type GatewaySetup, openGatewaySetup, select } from "../gateway/kit.ts";
 import { encodePart } from "../identity/forge.ts";
 import { makeCertificate } from "../kit/certificate.ts";
 import { eventually } from "../kit/eventually.ts";
-import { freePort } from "../kit/free-port.ts";
 import { startGateway, temporaryHome } from "../kit/gateway.ts";
 import { insert } from "../kit/queries.ts";
 import { tlsSection, writePair } from "../kit/tls-files.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
 import { makeStore } from "../store/kit.ts";
-import { fetchMetrics, readExposition, type ServedMetric } from "./exposition.ts";
+import { readExposition, reserveMetrics, type ServedMetric } from "./exposition.ts";
 
-async function metricsListener(): Promise<{ address: string; section: string }> {
-  const address = `127.0.0.1:${await freePort()}`;
-  return { address, section: `[metrics]\nlisten = "${address}"\n` };
-}
+type Metrics = Awaited<ReturnType<typeof reserveMetrics>>;
 
 /** A gateway over two upstreams. */
 export async function openMeasured(
   t: Test,
   workers: number,
-): Promise<GatewaySetup & { address: string }> {
-  const { address, section } = await metricsListener();
+): Promise<GatewaySetup & { metrics: Metrics }> {
+  const metrics = await reserveMetrics();
   const other = await new RecordingUpstream().listen(t);
   const elsewhere = `[[upstream.databases]]\ndatabases = ["elsewhere"]\nurl = "${other.url}"\n`;
-  const config = `connections = ${workers}\n${elsewhere}${section}[server]\nworkers = ${workers}\n`;
-  return { ...(await openGatewaySetup(t, { config })), address };
+  const config = `connections = ${workers}\n${elsewhere}${metrics.section}[server]\nworkers = ${workers}\n`;
+  return { ...(await openGatewaySetup(t, { config })), metrics };
 }
 
 /** Sends requests that make every metric move. */
@@ -58,32 +54,32 @@ export async function exercise({ gateway, upstream }: GatewaySetup): Promise<voi
 export async function everyMetric(t: Test): Promise<Map<string, ServedMetric>> {
   const setting = await openMeasured(t, 1);
   await exercise(setting);
-  const served = readExposition(await fetchMetrics(setting.address));
-  const add = async (address: string, prefix: string) => {
-    for (const [name, metric] of readExposition(await fetchMetrics(address))) {
+  const served = readExposition(await setting.metrics.read());
+  const add = async ({ read }: Metrics, prefix: string) => {
+    for (const [name, metric] of readExposition(await read())) {
       if (name.startsWith(prefix)) served.set(name, metric);
     }
   };
 
-  const tls = await metricsListener();
+  const tls = await reserveMetrics();
   const home = temporaryHome(t);
   writePair(home, makeCertificate("localhost"));
   const unused = "http://127.0.0.1:1";
   await startGateway(t, { home, config: tlsSection + tls.section, upstream: unused });
-  await add(tls.address, "gatehouse_tls_");
+  await add(tls, "gatehouse_tls_");
 
-  const issuers = await metricsListener();
+  const issuers = await reserveMetrics();
   const iss = "http://127.0.0.1:1/";
   const issuer = `[[mcp.authorization_servers]]\nissuer = "${iss}"\nprefix = "staff"\n`;
   const gateway = await startGateway(t, { config: issuers.section + issuer, upstream: unused });
   const token = `${encodePart({ alg: "ES256", kid: "x" })}.${encodePart({ iss })}.AAAA`;
   const headers = { authorization: `Bearer ${token}` };
   t.equal((await gateway.request("/mcp", { headers })).status, 503);
-  await add(issuers.address, "gatehouse_issuer_");
+  await add(issuers, "gatehouse_issuer_");
 
-  const replica = await metricsListener();
+  const replica = await reserveMetrics();
   const store = await makeStore(t);
   await store.replica(store.url, store.makeHome(), replica.section);
-  await add(replica.address, "gatehouse_store_");
+  await add(replica, "gatehouse_store_");
   return served;
 }
