@@ -1,6 +1,7 @@
 import type { Command } from "commander";
 import { openGrammar } from "../app/own-engine.ts";
 import { isThere, systemUser } from "../core/base/files/guarded.ts";
+import { invocation } from "../core/base/product.ts";
 import { counted } from "../core/base/suggestion.ts";
 import type { LoadedConfiguration } from "../core/config/load.ts";
 import { parseUnrounded } from "../core/json/exact.ts";
@@ -80,7 +81,7 @@ async function openApproval(loaded: LoadedConfiguration, id: string, opened: Asy
   const store = await openApprovals(loaded, opened);
   const approval = await store?.find(id.toLowerCase());
   if (store !== undefined && approval !== undefined) return { store, approval };
-  throw new Error("unknown approval; `approvals list --all` lists all");
+  throw new Error(`unknown approval; \`${invocation} approvals list --all\` lists all`);
 }
 
 function operator(): Approver {

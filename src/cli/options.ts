@@ -185,7 +185,7 @@ export function readExpiry(text: string): Date {
   const [, count = "", unit] = /^(\d{1,9})([a-z])$/.exec(text) ?? [];
   const ms = Number(count) * (unitMs.get(unit ?? "") ?? 0);
   if (unit !== undefined && !(ms > 0 && ms <= LONGEST_MS)) {
-    throw new InvalidArgumentError("Allowed: at most 366d, written as 90d, 12h, 30m or 3600s.");
+    throw new InvalidArgumentError("Allowed: 1s to 366d, written as 90d, 12h, 30m or 3600s.");
   }
   const moment = unit === undefined ? readMoment(text) : Date.now() + ms;
   if (moment === undefined) {

@@ -130,7 +130,7 @@ t.test("commands report unknown approvals and escape invisible characters", asyn
   for (const command of ["show", "approve", "deny"]) {
     const { code, stderr } = await say(command, "0b9c3bd1-8f3f-4a57-9a3c-5f3d3a1c7a43");
     t.equal(code, 1);
-    t.match(stderr, /unknown approval/);
+    t.match(stderr, /unknown approval; `\S*gatehouse approvals list --all` lists all/);
   }
   t.match(await say("approve"), { code: 2 });
   t.notOk(statSync(path.join(gateway.home, "approvals.sqlite"), { throwIfNoEntry: false }));

@@ -300,7 +300,7 @@ const refusedEntries: Refused[] = [
   ["access grant alice main.a*b ReadOnly", 1, /^gatehouse: Invalid table/],
   ["access grant alice main.t ReadOnly --expires soon", 2, /Allowed: 2h, 90d, tomorrow/],
   ["access grant alice main.t ReadOnly --require-approval GRANT", 1, /`require_approval` must be/],
-  ["access grant alice main.t ReadOnly --expires 5y", 2, /Allowed: at most 366d/],
+  ["access grant alice main.t ReadOnly --expires 5y", 2, /Allowed: 1s to 366d/],
   ["access grant alice main.t ReadOnly --max-rows 0", 2, /a whole number from 1/],
   ["access grant alice main.t ReadOnly --row-filter tenant", 2, /such as 'tenant = @tenant'/],
   ["access grant alice main.t ReadOnly --row-filter a<x", 1, /`row_filter` must be/],

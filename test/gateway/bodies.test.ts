@@ -46,16 +46,20 @@ t.test("unknown and missing fields are refused", async (t) => {
   const { gateway } = shared;
   const token = await gateway.login();
   const user = { username: "bob", password: "long enough", role: "ReadOnly" };
-  const bodies: [method: string, path: string, body: unknown][] = [
+  const bodies: [method: string, path: string, body: unknown, message?: RegExp][] = [
+    ["PATCH", "/api/users/bob", { name: "bob" }, /"name"; allowed: email, disabled, same_as$/],
+    ["PUT", "/api/groups/staff", { members: "bob" }, /members must be an array$/],
+    ["POST", "/api/users", { ...user, role: 7 }, /role must be a string$/],
     ["POST", "/api/users", { ...user, disabled: true }],
     ["POST", "/api/users", { ...user, password_hash: "$argon2id$" }],
     ["POST", "/api/users", { ...user, role: undefined }],
     ["PUT", "/api/users/admin/password", { old_password: ADMIN_PASSWORD, newPassword: "x" }],
     ["PUT", "/api/users/admin/password", { new_password: "without the old one" }],
   ];
-  for (const [method, path, body] of bodies) {
+  for (const [method, path, body, message = /./] of bodies) {
     const answer = await gateway.send(method, path, body, token);
     checkRefusal(t, answer, { status: 400, code: "invalid_body" });
+    t.match(answer.body.message, message);
     t.notMatch(answer.text, ADMIN_PASSWORD, "values are not repeated");
   }
 });

@@ -159,8 +159,9 @@ export function readBody(exchange: Exchange, limit: number, budget: BodyBudget):
 function describe(issues: readonly z.core.$ZodIssue[], shape: z.ZodType): string {
   const unknown = issues.find((issue) => issue.code === "unrecognized_keys");
   if (unknown !== undefined) {
-    const isOfBody = unknown.path.length === 0 && shape instanceof z.ZodObject;
-    const hint = isOfBody ? `; allowed: ${Object.keys(shape.shape).join(", ")}` : "";
+    const whole = shape instanceof z.ZodPipe ? shape.in : shape;
+    const isOfBody = unknown.path.length === 0 && whole instanceof z.ZodObject;
+    const hint = isOfBody ? `; allowed: ${Object.keys(whole.shape).join(", ")}` : "";
     return `unknown field ${unknown.keys.map(quoteName).join(", ")}${hint}`;
   }
   const [issue] = issues;
@@ -169,7 +170,8 @@ function describe(issues: readonly z.core.$ZodIssue[], shape: z.ZodType): string
   if (issue.code !== "invalid_type")
     return field === "" ? issue.message : `${field}: ${issue.message}`;
   if (field === "") return `${issue.expected} expected`;
-  return issue.input === undefined ? `${field} is missing` : `${field} must be a ${issue.expected}`;
+  if (issue.input === undefined) return `${field} is missing`;
+  return `${field} must be ${/^[ao]/.test(issue.expected) ? "an" : "a"} ${issue.expected}`;
 }
 
 /** @throws Refusal `invalid_body` with the validation errors, JsonFault `duplicate_key` */
