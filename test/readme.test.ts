@@ -9,22 +9,14 @@ import { sharedServer } from "./engine/postgres/kit.ts";
 import { eventually, PATIENCE_MS } from "./kit/eventually.ts";
 import { freePort } from "./kit/free-port.ts";
 import { temporaryHome } from "./kit/gateway.ts";
+import { blocksOf, codeIn, sectionOf } from "./kit/page.ts";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
 const readme = readFileSync(path.join(root, "README.md"), "utf8");
 const START = "npm ci && npm start";
 const PASSWORD_LINE = "ADMIN_PASSWORD='the password that the start has printed'";
 
-interface CodeBlock {
-  language: string;
-  code: string;
-}
-
-function codeBlocks(heading: string): CodeBlock[] {
-  const section = readme.split(/^## /m).find((part) => part.startsWith(heading)) ?? "";
-  const blocks = section.matchAll(/^```(\w+)\n(.*?)^```$/gms);
-  return Array.from(blocks, ([, language = "", code = ""]) => ({ language, code }));
-}
+const firstSession = sectionOf(readme, "See it work");
 
 /** The environment of a user with only a home directory. */
 function environment(home: string, extra: NodeJS.ProcessEnv = {}): NodeJS.ProcessEnv {
@@ -80,10 +72,9 @@ async function playFirstSession(t: Test, home: string, database = "main"): Promi
   const password = "the first password";
   await start(t, home, port, password);
 
-  const blocks = codeBlocks("See it work");
-  const commands = blocks
-    .filter(({ language }) => language === "sh")
-    .map(({ code }) => code.trim().replaceAll(/\bmain\b/g, database));
+  const commands = codeIn(firstSession, "sh").map((code) =>
+    code.trim().replaceAll(/\bmain\b/g, database),
+  );
   t.equal(commands[0], START);
   t.equal(commands[1], PASSWORD_LINE);
   const session = commands
@@ -98,16 +89,15 @@ async function playFirstSession(t: Test, home: string, database = "main"): Promi
   });
   const [output, errors] = await Promise.all([text(shell.stdout), text(shell.stderr)]);
   t.equal(errors.replaceAll(/^npm (?:warn|notice)\b.*\n/gm, ""), "");
-  const transcript = blocks.filter(({ language }) => language === "console");
-  const expected = transcript.map(({ code }) => code).join("");
+  const expected = codeIn(firstSession, "console").join("");
   t.equal(settled(output), settled(expected.replaceAll(/\bmain\b/g, database)));
   return port;
 }
 
 async function playLogins(t: Test, port: number): Promise<void> {
-  const functions = codeBlocks("See it work").find(({ code }) => code.includes("login()"));
+  const functions = codeIn(firstSession, "sh").find((code) => code.includes("login()"));
   const play = (script: string, at: number) => {
-    const session = functions?.code.replace("http://127.0.0.1:8080", `http://127.0.0.1:${at}`);
+    const session = functions?.replace("http://127.0.0.1:8080", `http://127.0.0.1:${at}`);
     return spawnSync("bash", ["-c", `TOKEN=old\n${session}\n${script}`], { encoding: "utf8" });
   };
   const wrong = play('login admin "wrong"; echo "$? <$TOKEN>"', port);
@@ -121,7 +111,7 @@ async function playLogins(t: Test, port: number): Promise<void> {
 }
 
 t.test("the README names the test command of this project", (t) => {
-  const commands = codeBlocks("Work on it").map(({ code }) => code.trim());
+  const commands = blocksOf(sectionOf(readme, "Work on it")).map(({ code }) => code.trim());
   t.strictSame(commands, ["npm ci && npm test"]);
   t.end();
 });

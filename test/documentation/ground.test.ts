@@ -7,6 +7,7 @@ import { parse } from "yaml";
 import * as z from "zod";
 import { install } from "../commands/kit.ts";
 import { sharedServer } from "../engine/postgres/kit.ts";
+import { readPage } from "../kit/page.ts";
 import { makeStore } from "../store/kit.ts";
 
 const root = path.join(import.meta.dirname, "../..");
@@ -132,11 +133,8 @@ t.test("the page on replicas lists each table of the store", async (t) => {
   );
 });
 
-const document = read("docs/access-policy.md");
-const [policy = "", expectations = ""] = Array.from(
-  document.matchAll(/^```toml\n(.*?)^```$/gms),
-  ([, block = ""]) => block,
-);
+const { content: document, code } = readPage("access-policy.md");
+const [policy = "", expectations = ""] = code("toml");
 
 t.test("the policy of the guide meets its expectations, and a wider policy does not", async (t) => {
   const gatehouse = install(t);

@@ -162,7 +162,7 @@ t.test("the setup in docs/connect-keycloak.md works as written", async (t) => {
   const token = await checkAccepted(t, open, { claims: keycloak, user, entry });
   t.equal((await gateway.query(insert, token)).body.code, "role_insufficient");
   t.equal(refusalOf(await send(gateway, list, token)), undefined);
-  const [check = ""] = readPage("issuers.md").sh;
+  const [check = ""] = readPage("issuers.md").code("sh");
   const printed = await runInShell(gateway, check, { TOKEN: token });
   t.match(printed, /^verdict: accepted$/m);
   t.match(printed, /^\{"status":"success"/m, "the response of the query");

@@ -1,6 +1,6 @@
 /** The page on Python: its client runs and prints what the page shows. */
 import { spawn, spawnSync } from "node:child_process";
-import { readFileSync, writeFileSync } from "node:fs";
+import { writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import path from "node:path";
 import { text } from "node:stream/consumers";
@@ -8,20 +8,15 @@ import t, { type Test } from "tap";
 import { eventually } from "../kit/eventually.ts";
 import { startGateway } from "../kit/gateway.ts";
 import { listening } from "../kit/listening.ts";
+import { readPage } from "../kit/page.ts";
 import { cleanEnvironment } from "../kit/process.ts";
 import { runInShell } from "../kit/shell.ts";
 
-const page = readFileSync(path.join(import.meta.dirname, "../../docs/python.md"), "utf8");
-
-function blocks(language: string): string[] {
-  const fence = new RegExp(`^\`\`\`${language}\\n(.*?)^\`\`\`$`, "gms");
-  return Array.from(page.matchAll(fence), ([, code = ""]) => code);
-}
-
-const [client = "", start = "", failure = "", stream = ""] = blocks("python");
-const [setup = ""] = blocks("sh");
-const [createTable = ""] = blocks("json");
-const printed = blocks("console");
+const { code } = readPage("python.md");
+const [client = "", start = "", failure = "", stream = ""] = code("python");
+const [setup = ""] = code("sh");
+const [createTable = ""] = code("json");
+const printed = code("console");
 const connect = `${start.split("\norders")[0]}\n`;
 
 function missing(what: string, code: string): string | false {

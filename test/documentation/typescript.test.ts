@@ -1,25 +1,18 @@
 /** The page on TypeScript: its client runs, and the compiler finds what it says it finds. */
-import { readFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
 import { noClients, Workplace } from "../journeys/installed-clients.ts";
 import { compile } from "../kit/compile.ts";
 import { startGateway } from "../kit/gateway.ts";
 import { nodeCommand } from "../kit/node.ts";
-import { runCommand } from "../kit/process.ts";
+import { readPage } from "../kit/page.ts";
+import { projectRoot, runCommand } from "../kit/process.ts";
 
-const docs = path.join(import.meta.dirname, "../../docs");
-const page = readFileSync(path.join(docs, "typescript.md"), "utf8");
-
-function blocks(language: string): string[] {
-  const fence = new RegExp(`^\`\`\`${language}\\n(.*?)^\`\`\`$`, "gms");
-  return Array.from(page.matchAll(fence), ([, text = ""]) => text);
-}
-
-const [shown = "", client = "", start = "", nested = "", wrong = ""] = blocks("ts");
+const { code } = readPage("typescript.md");
+const [shown = "", client = "", start = "", nested = "", wrong = ""] = code("ts");
 const program = start + nested;
-const [createTables = ""] = blocks("json");
-const printed = blocks("console").join("");
+const [createTables = ""] = code("json");
+const printed = code("console").join("");
 
 const gateway = await startGateway(t);
 const token = await gateway.login();
@@ -50,7 +43,7 @@ t.test(
   async (t) => {
     const workplace = new Workplace(t);
     await workplace.run(path.join(workplace.directory, "node_modules/.bin/openapi-typescript"), [
-      path.join(docs, "openapi.yaml"),
+      path.join(projectRoot, "docs/openapi.yaml"),
       "--output",
       path.join(workplace.directory, "openapi.d.ts"),
     ]);

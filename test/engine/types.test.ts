@@ -1,5 +1,3 @@
-import { readFileSync } from "node:fs";
-import path from "node:path";
 import fc from "fast-check";
 import t, { type Test } from "tap";
 import { refusals } from "../../src/core/base/refusal.ts";
@@ -10,6 +8,7 @@ import { refusalStatuses } from "../../src/engine/refusal.ts";
 import { typeWords } from "../../src/engine/sqlite/kinds.ts";
 import { eventually } from "../kit/eventually.ts";
 import { caseCount } from "../kit/nightly.ts";
+import { readPage, sectionOf } from "../kit/page.ts";
 import {
   createDatabase,
   createTable,
@@ -435,12 +434,11 @@ t.test("a text that names nothing on PostgreSQL is refused as a value", async (t
   });
 });
 
-const text = readFileSync(path.join(import.meta.dirname, "../../docs/query.md"), "utf8");
+const { content } = readPage("query.md");
 
 /** The cells of table rows under a second-level heading. */
 function rows(heading: string): string[][] {
-  const section = text.split(/^## /m).find((part) => part.startsWith(`${heading}\n`)) ?? "";
-  return section
+  return sectionOf(content, heading)
     .split("\n")
     .filter((line) => line.startsWith("| "))
     .map((line) => line.slice(2, -2).split(" | "));

@@ -4,6 +4,7 @@ import path from "node:path";
 import t from "tap";
 import { callTool, refusalOf, textOf } from "../journeys/mcp.ts";
 import { eventually } from "../kit/eventually.ts";
+import { codeIn } from "../kit/page.ts";
 import { directory, load, make, one, project, select, tried } from "./examples.ts";
 import { outcome, term, tickets } from "./kit.ts";
 
@@ -204,8 +205,8 @@ t.test("each example is tested and appears in the guide", async (t) => {
   const guide = readFileSync(path.join(project, "docs/grants.md"), "utf8");
   for (const name of names) t.ok(guide.includes(`(examples/grants/${name})`), name);
   const texts = names.map((name) => readFileSync(path.join(directory, name), "utf8"));
-  const shown = guide.split("\n## A support agent\n")[1]?.matchAll(/^```toml\n(.*?)^```$/gms) ?? [];
-  const blocks = Array.from(shown, ([, block = ""]) => block);
+  const [, section = ""] = guide.split("\n## A support agent\n");
+  const blocks = codeIn(section, "toml");
   t.ok(blocks.length > 2);
   for (const block of blocks)
     t.ok(

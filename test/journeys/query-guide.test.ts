@@ -20,6 +20,7 @@ import {
   whoAmITool,
 } from "../../src/features/mcp/tool-definitions.ts";
 import { startGateway } from "../kit/gateway.ts";
+import { sectionOf } from "../kit/page.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
 
 const session = readGuide();
@@ -102,8 +103,7 @@ async function followPart(t: Test, part: string): Promise<void> {
 
 for (const heading of ["Additional fields and operations", "Databases that want `op`"]) {
   t.test(`queries are forwarded as the page for authors shows: ${heading}`, (t) => {
-    const part = authors.split(/^## /m).find((text) => text.startsWith(`${heading}\n`)) ?? "";
-    return followPart(t, part);
+    return followPart(t, sectionOf(authors, heading));
   });
 }
 

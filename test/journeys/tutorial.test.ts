@@ -1,25 +1,15 @@
 /** The commands of docs/tutorial.md, run in order against a PostgreSQL. */
-import { readFileSync } from "node:fs";
 import { userInfo } from "node:os";
-import path from "node:path";
 import t from "tap";
 import { sharedServer } from "../engine/postgres/kit.ts";
 import { startGateway } from "../kit/gateway.ts";
-import { projectRoot } from "../kit/process.ts";
+import { blocksOf, readPage } from "../kit/page.ts";
 import { runInShell } from "../kit/shell.ts";
 import { callTool, refusalOf, textOf } from "./mcp.ts";
 
-const page = readFileSync(path.join(projectRoot, "docs/tutorial.md"), "utf8");
-const blocks = Array.from(
-  page.matchAll(/^```(\w+)\n(.*?)^```$/gms),
-  ([, language = "", code = ""]) => ({ language, code }),
-);
+const { content, code } = readPage("tutorial.md");
 const PASSWORD = "export PGPASSWORD='a long random password'";
 const MARK = "-- end of a block --";
-
-function codeIn(language: string): string[] {
-  return blocks.filter((block) => block.language === language).map(({ code }) => code);
-}
 
 /** Ends the block with a pause if it edits the access file: an edit is in force within a second. */
 function paused(code: string): string {
@@ -41,17 +31,18 @@ function settled(output: string): string {
 
 const server = await sharedServer();
 const database = await server.createDatabase();
-for (const statements of codeIn("sql")) await server.sql(statements, database);
-const [toml = ""] = codeIn("toml");
+for (const statements of code("sql")) await server.sql(statements, database);
+const [toml = ""] = code("toml");
 const config = toml.replace(/postgres:[^"]*/, server.url(database, "gateway"));
 const gateway = await startGateway(t, { config });
 
 t.test("the commands of the tutorial print what the tutorial shows", async (t) => {
-  t.match(page, PASSWORD);
-  const script = codeIn("sh").map((code) => `${paused(code)}\necho '${MARK}'\n`);
+  t.match(content, PASSWORD);
+  const script = code("sh").map((code) => `${paused(code)}\necho '${MARK}'\n`);
   const commands = script.join("").replaceAll("http://127.0.0.1:8080", gateway.url);
   const output = await runInShell(gateway, `exec 2>&1\n${commands}`, {});
   const printed = output.split(MARK);
+  const blocks = blocksOf(content);
   const shown = blocks.flatMap(({ language }, at) => {
     const next = blocks[at + 1];
     return language === "sh" ? [next?.language === "console" ? next.code : undefined] : [];

@@ -2,17 +2,30 @@ import { readFileSync } from "node:fs";
 import path from "node:path";
 import { projectRoot } from "./process.ts";
 
+/** The fenced blocks of a text. */
+export function blocksOf(text: string): { language: string; code: string }[] {
+  const found = text.matchAll(/^```(\w+)\n(.*?)^```$/gms);
+  return Array.from(found, ([, language = "", code = ""]) => ({ language, code }));
+}
+
+/** The fenced blocks of a text that are in one language. */
+export function codeIn(text: string, language: string): string[] {
+  return blocksOf(text).flatMap((block) => (block.language === language ? [block.code] : []));
+}
+
+/** The part of a text under a heading of the second level. */
+export function sectionOf(text: string, heading: string): string {
+  return text.split(/^## /m).find((part) => part.startsWith(`${heading}\n`)) ?? "";
+}
+
 /** A page of the docs whose code and tables a test runs. */
 export function readPage(name: string) {
   const content = readFileSync(path.join(projectRoot, "docs", name), "utf8");
-  const blocks = Array.from(
-    content.matchAll(/^```(\w+)\n(.*?)^```$/gms),
-    ([, language = "", code = ""]) => ({ language, code }),
-  );
-  const toml = blocks.filter(({ language }) => language === "toml").map(({ code }) => code);
+  const toml = codeIn(content, "toml");
   return {
     content,
-    sh: blocks.filter(({ language }) => language === "sh").map(({ code }) => code),
+    /** Its blocks in one language. */
+    code: (language: string) => codeIn(content, language),
     /** Blocks for gateway.toml, in order. */
     configuration: toml.filter((code) => code.startsWith("[[issuers]]")),
     login: toml.find((code) => code.startsWith("[issuers.login]")) ?? "",

@@ -169,7 +169,7 @@ async function play(t: Test): Promise<void> {
   });
 
   await t.test("the commands of the page print what they say", async (t) => {
-    const commands = [...page.sh, ...readPage("issuers.md").sh].join("\n");
+    const commands = [...page.code("sh"), ...readPage("issuers.md").code("sh")].join("\n");
     const script = commands.replaceAll("https://login.example.com", keycloak.url);
     const printed = await runInShell(gateway, script, { SECRET: "reports secret" });
     t.match(printed, /^verdict: accepted$/m);

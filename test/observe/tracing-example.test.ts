@@ -1,6 +1,6 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
+import { mkdirSync, symlinkSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { createInterface } from "node:readline";
 import { pathToFileURL } from "node:url";
@@ -8,18 +8,16 @@ import t, { type Test } from "tap";
 import { ask } from "../kit/client.ts";
 import { temporaryHome } from "../kit/gateway.ts";
 import { nodeCommand } from "../kit/node.ts";
+import { codeIn, readPage, sectionOf } from "../kit/page.ts";
 import { cleanEnvironment } from "../kit/process.ts";
 import { clientTrace, Recorder } from "./traced.ts";
 
 const project = path.join(import.meta.dirname, "../..");
-const page = readFileSync(path.join(project, "docs/maintenance.md"), "utf8");
-const section = page.split(/^## /m).find((part) => part.startsWith("Trace requests\n")) ?? "";
+const section = sectionOf(readPage("maintenance.md").content, "Trace requests");
 const exporter = "@opentelemetry/exporter-trace-otlp-http";
 
 function block(language: string, containing: string): string {
-  const blocks = section.matchAll(/^```(\w+)\n(.*?)^```$/gms);
-  const fits = Array.from(blocks, ([, name, code = ""]) => (name === language ? code : ""));
-  return fits.find((code) => code.includes(containing)) ?? "";
+  return codeIn(section, language).find((code) => code.includes(containing)) ?? "";
 }
 
 function layOut(t: Test): string {
