@@ -1,3 +1,4 @@
+import { execFileSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import type { IncomingMessage } from "node:http";
 import path from "node:path";
@@ -15,7 +16,7 @@ import { obtainTokens, refresh } from "../oauth/flow.ts";
 import { postForm, register } from "../oauth/kit.ts";
 import { refusalOf, send } from "./mcp.ts";
 import { openStaffed, passwordOf, soon, staffedHome, tokenOf } from "./staff.ts";
-import { connectToEach, type KeptConnection, servedBy, workerOf } from "./supervised.ts";
+import { connectToEach, type KeptConnection, servedBy, workerOf, workersOf } from "./supervised.ts";
 
 const names = ["ann", "ben", "cid", "dan", "eve", "fay", "gus", "hal"];
 /** Removed by manual edits; the first is enough unless the machine is busy. */
@@ -65,6 +66,28 @@ t.test("several processes serve one port, and log lines name the worker", async 
   t.strictSame([...workers], [1, 2]);
   const { worker, workers: count } = await gateway.service.logged(({ url }) => url !== undefined);
   t.strictSame([worker, count], [undefined, COUNT]);
+});
+
+t.test("a change is answered once each worker could read it", async (t) => {
+  const [, second] = workersOf(gateway);
+  const limitFiles = (soft: number) =>
+    execFileSync("prlimit", ["--pid", String(second), `--nofile=${soft}:`]);
+  const [first] = connections;
+  const hal = await tokenOf(gateway, "hal");
+  const ways = [
+    () => first?.send("DELETE", "/api/access/hal/main", root, ""),
+    () => first?.send("POST", "/logout", hal, "{}"),
+  ];
+  for (const way of ways) {
+    limitFiles(5);
+    const changing = way();
+    const isAnswered = await Promise.race([changing?.then(() => true), delay(1500, false)]);
+    t.notOk(isAnswered, "it waits for the worker that has no descriptor");
+    limitFiles(1024);
+    t.equal((await changing)?.status, 200);
+    const refused = await answersOfAll(hal);
+    t.strictSame(refused, all(way === ways[0] ? "no_grant" : "token_revoked"));
+  }
 });
 
 t.test("every worker applies the roles", async (t) => {

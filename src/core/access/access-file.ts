@@ -93,6 +93,11 @@ export async function openAccessFile(
     return nextReload.reload;
   }
 
+  async function reloadUntilRead(expected?: ParsedAccess): Promise<void> {
+    await reload(expected);
+    await watch.untilRead();
+  }
+
   function begin(): Promise<void> {
     reloading = reloading.then(() => {
       const expected = nextReload?.expected;
@@ -123,11 +128,11 @@ export async function openAccessFile(
       return stale;
     },
     subscribe: (listener) => listeners.push(listener),
-    reload: () => reload(),
+    reload: reloadUntilRead,
     async change(plan, change) {
       if (options.isReadOnly) throw new Refusal("access_file_read_only");
       const reloadAll = (expected?: ParsedAccess) =>
-        Promise.all([reload(expected), options.broadcastReload?.()]);
+        Promise.all([reloadUntilRead(expected), options.broadcastReload?.()]);
       // Reloads an edit by hand on its own, so that the log and the audit know it from the change.
       // Other processes may not have seen an edit that this one has. Not while the file is locked,
       // since one of them may be starting.

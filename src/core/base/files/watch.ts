@@ -1,4 +1,5 @@
 import path from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
 import { watch } from "chokidar";
 import { Turns } from "../queues.ts";
 import { type Fingerprint, fingerprint } from "./guarded.ts";
@@ -45,6 +46,8 @@ interface FileWatch {
    * @returns true if the failed read was itself such a call, and the error is known
    */
   retryAfter(error: unknown): boolean;
+  /** Resolves once no failed read is to be repeated. */
+  untilRead(): Promise<void>;
   close(): Promise<void>;
 }
 
@@ -136,8 +139,12 @@ export function watchFile(
       if (isRetrying) retry = setTimeout(readAgain, RETRY_MS);
       return isRetrying && wasRetrying;
     },
+    async untilRead() {
+      while (isRetrying) await delay(SETTLE_MS);
+    },
     async close() {
       isClosed = true;
+      isRetrying = false;
       clearInterval(poll);
       clearTimeout(retry);
       clearTimeout(timer);
@@ -156,7 +163,10 @@ export function followFiles(files: Iterable<string>, load: () => Promise<void>) 
   const reload = (): Promise<void> => loads.run(load);
   const watches = Array.from(files, (file) => watchFile(file, reload));
   return {
-    reload,
+    async reload(): Promise<void> {
+      await reload();
+      await Promise.all(watches.map((watch) => watch.untilRead()));
+    },
     note(): void {
       for (const watch of watches) watch.note();
     },
