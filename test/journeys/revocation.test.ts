@@ -73,6 +73,18 @@ t.test("so are tokens of users whose tokens_valid_after is still to come", async
   await loseAll(t, ways, ahead);
 });
 
+t.test("a gateway that stops just after an edit by hand still ends the tokens", async (t) => {
+  const { gateway } = await openStaffed(t, ["root * Owner", "bob main ReadWrite"]);
+  const token = await tokenOf(gateway, "bob");
+  const original = textOf(gateway);
+  await gateway.edit((text) => text.replaceAll(/\[\[\w+]]\nusername = "bob"\n(?:.+\n)*\n?/g, ""));
+  await soon(t, "it is gone", async () => (await insertRefusal(gateway, token)) === "user_gone");
+  await gateway.service.stop();
+  const { gateway: restarted } = await openGatewaySetup(t, { home: gateway.home });
+  await putInForce(restarted, original);
+  t.equal(await insertRefusal(restarted, token), "token_revoked");
+});
+
 const writers = ["bob", "cora", "dan"].map((name) => `${name} main ReadWrite`);
 const shared = openStaffed(t, ["root * Owner", ...writers]);
 

@@ -162,16 +162,17 @@ export function usersUnlockedBy({ previous, snapshot, diff }: Loaded): string[] 
  * password or `tokens_valid_after`. The tokens then stay refused after the edit is undone.
  *
  * @param turn number of this worker, from 1
- * @returns a function that stops pending revocations
+ * @returns a function that makes pending revocations, for the stop of the gateway
  */
 export function revokeOnHandEdits(
   access: AccessRules,
   revocations: LiveRevocations,
   turn: number,
   onFailure: (username: string, error: unknown) => void,
-): () => void {
+): () => Promise<void> {
   const confirmAfterMs = CONFIRM_AFTER_MS + (Math.min(turn, MAX_TURNS) - 1) * TURN_MS;
   const stopped = new AbortController();
+  const pending = new Set<Promise<void>>();
   /** Revocations as they were one to two intervals ago, or at the last reload, and later ones. */
   let known = revocations.users;
   let recent = known;
@@ -180,27 +181,25 @@ export function revokeOnHandEdits(
     [...access.snapshot.users.values()].flatMap((user) => (user.disabled ? user.username : [])),
   );
 
-  function schedule(delayMs: number, work: () => void): void {
-    delay(delayMs, undefined, { signal: stopped.signal }).then(work, () => {});
-  }
-
-  /** Revokes once, whichever worker comes first. */
+  /** Revokes once, whichever worker comes first, and at once when the gateway stops. */
   function revoke(username: string, before: number, delayMs: number, isUndone = () => false): void {
     const earliest = revocations.earliestIssue(username);
     if (before <= earliest) return;
-    schedule(delayMs, () => {
+    const work = async () => {
       if (isUndone() || revocations.earliestIssue(username) > earliest) return;
-      revocations
-        .revokeUserBefore(username, before)
-        .catch((error: unknown) => onFailure(username, error));
-    });
+      await revocations.revokeUserBefore(username, before);
+    };
+    const done = delay(delayMs, undefined, { signal: stopped.signal })
+      .then(work, work)
+      .catch((error: unknown) => onFailure(username, error))
+      .finally(() => pending.delete(done));
+    pending.add(done);
   }
 
-  function sample(): void {
+  const sampling = setInterval(() => {
     known = recent;
     recent = revocations.users;
-    schedule(CONFIRM_AFTER_MS, sample);
-  }
+  }, CONFIRM_AFTER_MS);
 
   /**
    * The moment before which all tokens of a user were issued, those of this second included.
@@ -242,6 +241,9 @@ export function revokeOnHandEdits(
     recent = revocations.users;
     known = recent;
   });
-  schedule(CONFIRM_AFTER_MS, sample);
-  return () => stopped.abort();
+  return async () => {
+    clearInterval(sampling);
+    stopped.abort();
+    await Promise.all(pending);
+  };
 }
