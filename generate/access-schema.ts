@@ -1,4 +1,4 @@
-import { attributeName, rowComparisons } from "../src/core/access/grant.ts";
+import { attributeName } from "../src/core/access/grant.ts";
 import { passwordHashForm } from "../src/core/access/password-hash.ts";
 import { approvable, entryRoles, type TableName, type tables } from "../src/core/access/records.ts";
 import {
@@ -8,6 +8,7 @@ import {
   username as ownUsername,
 } from "../src/core/access/roles.ts";
 import type { Schema } from "../src/core/query/kind.ts";
+import { rowComparisons } from "../src/core/query/limits.ts";
 import {
   columnNamePattern,
   databasePattern,

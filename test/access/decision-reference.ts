@@ -4,10 +4,10 @@ import {
   type Grant,
   type Limits,
   type Literal,
-  type RowCondition,
   readHolder,
 } from "../../src/core/access/grant.ts";
 import type { DecisionContext } from "../../src/core/access/rights.ts";
+import type { RowCondition } from "../../src/core/query/limits.ts";
 import type { AskedQuery, Json, JsonObject } from "./decision-queries.ts";
 import { now, username, type World } from "./decision-worlds.ts";
 

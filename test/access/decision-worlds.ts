@@ -4,12 +4,12 @@ import {
   type Boundary,
   type Grant,
   groupHolder,
-  type RowCondition,
   type Subject,
   userHolder,
 } from "../../src/core/access/grant.ts";
 import type { EntryRole } from "../../src/core/access/roles.ts";
 import { emptySnapshot, type Snapshot } from "../../src/core/access/snapshot.ts";
+import type { RowCondition } from "../../src/core/query/limits.ts";
 
 /** Choices that a generator of test cases makes. */
 

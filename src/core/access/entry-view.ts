@@ -1,6 +1,7 @@
 import { writtenTime } from "../base/clock.ts";
 import { Refusal } from "../base/refusal.ts";
 import { counted } from "../base/suggestion.ts";
+import type { RowCondition } from "../query/limits.ts";
 import { placeName } from "../query/names.ts";
 import { entriesIn } from "./entries.ts";
 import {
@@ -15,7 +16,6 @@ import {
   holderText,
   type Limits,
   type Literal,
-  type RowCondition,
   readAttributes,
   type User,
   userHolder,

@@ -1,4 +1,5 @@
 import type { Writable } from "../base/toml.ts";
+import type { RowCondition } from "../query/limits.ts";
 import { placeName } from "../query/names.ts";
 import type { PermissionClass } from "../query/permissions.ts";
 import { type EntryRole, GROUP_PREFIX } from "./roles.ts";
@@ -91,19 +92,6 @@ export function membersGone(earlier: Group, { members }: Pick<Group, "members">)
   return earlier.members.filter((member) => !members.includes(member));
 }
 
-export const rowComparisons = ["=", "!=", ">", ">=", "<", "<=", "IN"] as const;
-export type RowComparison = (typeof rowComparisons)[number];
-
-/**
- * One condition of a row filter as written. Text that begins with `@` refers to an attribute of the
- * caller, and `@username` to the caller's name. `@@x` is the literal text `@x`.
- */
-export interface RowCondition {
-  readonly column: string;
-  readonly cmp: RowComparison;
-  readonly value: Literal | readonly Literal[];
-}
-
 export interface Limits {
   readonly maxRows?: number;
   /** Maximum rows that one query inserts, updates or deletes. */
@@ -124,7 +112,11 @@ export interface Grant extends Limits {
   readonly columns?: readonly string[];
   /** The only columns that may be written. Absent for all that may be named. */
   readonly writableColumns?: readonly string[];
-  /** Conditions that every row read, changed or added must meet. */
+  /**
+   * Conditions that every row read, changed or added must meet, as written. Text that begins with
+   * `@` refers to an attribute of the caller, and `@username` to the caller's name. `@@x` is the
+   * literal text `@x`.
+   */
   readonly rowFilter?: readonly RowCondition[];
   /** Columns that the `where` of an Update or Delete must pin. */
   readonly requireWhere?: readonly string[];

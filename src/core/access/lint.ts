@@ -1,6 +1,7 @@
 /** Lint of valid access files: entries that may not mean what was intended. */
 
 import { type Steps, visitEach } from "../base/cooperative-scheduling.ts";
+import type { RowCondition } from "../query/limits.ts";
 import { entriesIn } from "./entries.ts";
 import { limitsInWords } from "./entry-view.ts";
 import {
@@ -15,7 +16,6 @@ import {
   holderName,
   holderText,
   type Limits,
-  type RowCondition,
   userOf,
 } from "./grant.ts";
 import { callerFor } from "./groups.ts";

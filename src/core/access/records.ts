@@ -3,6 +3,7 @@ import { didYouMean, formatHint, suggestion } from "../base/suggestion.ts";
 import type { Writable } from "../base/toml.ts";
 import { isObject, keysOf } from "../json/exact.ts";
 import { quoteName } from "../json/fault.ts";
+import { type RowCondition, rowComparisons } from "../query/limits.ts";
 import { columnNamePattern, databasePattern, plainNameRule, tablePattern } from "../query/names.ts";
 import { type PermissionClass, permissionClasses } from "../query/permissions.ts";
 import { GrantCollection } from "./entries.ts";
@@ -19,10 +20,8 @@ import {
   isLiteral,
   isWhole,
   type RateLimit,
-  type RowCondition,
   readAttributes,
   readHolder,
-  rowComparisons,
   type User,
   updatedUser,
   userHolder,

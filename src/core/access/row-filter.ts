@@ -1,7 +1,7 @@
 import { writeDigits } from "../json/exact.ts";
 import { quoteName } from "../json/fault.ts";
 import { requiredTerms, termText } from "../query/conditions.ts";
-import type { BytewiseColumns } from "../query/limits.ts";
+import type { BytewiseColumns, RowCondition } from "../query/limits.ts";
 import type { OperationNode } from "../query/node.ts";
 import { definitions, isOperationName } from "../query/operations.ts";
 import type { Access, Query } from "../query/query.ts";
@@ -13,8 +13,6 @@ import {
   isWhole,
   type Literal,
   lowest,
-  type RowComparison,
-  type RowCondition,
   type Subject,
   type User,
 } from "./grant.ts";
@@ -70,7 +68,7 @@ function isList(value: AttributeValue | undefined): value is readonly Literal[] 
   return Array.isArray(value);
 }
 
-function neededKind(cmp: RowComparison): string {
+function neededKind(cmp: RowCondition["cmp"]): string {
   if (cmp === "IN") return "a list";
   return cmp === "=" || cmp === "!=" ? "a single value" : "a whole number";
 }

@@ -1,4 +1,5 @@
 /** Limits of a judged query, which the engine counts or compares while it runs. */
+import type { Literal } from "./tree.ts";
 
 /**
  * A limit that some elements of a query share. `touched` makes a Preview report the digest of all
@@ -15,13 +16,14 @@ export interface CountedLimit {
   readonly touched?: string;
 }
 
-type Literal = string | number | bigint | boolean;
+export const rowComparisons = ["=", "!=", ">", ">=", "<", "<=", "IN"] as const;
 
-interface WrittenCondition {
+/** A condition of a row filter. */
+export interface RowCondition {
   readonly column: string;
-  readonly cmp: "=" | "!=" | ">" | ">=" | "<" | "<=" | "IN";
+  readonly cmp: (typeof rowComparisons)[number];
   /** A list for `IN`. */
-  readonly value: Literal | readonly Literal[];
+  readonly value: NonNullable<Literal> | readonly NonNullable<Literal>[];
 }
 
 /** Columns that comparisons in the query distinguish by bytes. */
@@ -30,7 +32,7 @@ export interface BytewiseColumns {
   readonly table: string;
   readonly bytewise: readonly string[];
   /** The row filter that inserted and updated rows must satisfy. */
-  readonly written?: readonly WrittenCondition[];
+  readonly written?: readonly RowCondition[];
 }
 
 export type QueryLimit = CountedLimit | BytewiseColumns;
