@@ -53,8 +53,7 @@ export async function readServerCredential(
   }
   if (file === undefined) return undefined;
   const { readCredential } = await import("../core/config/resolve.ts");
-  const refuse = (allowed: string) => new Error(`${file}: allowed: ${allowed}`);
-  return readCredential(path.resolve(file), true, refuse);
+  return readCredential(path.resolve(file), true);
 }
 
 async function runConformance({ url, level, authorizationFile, json }: TestOptions): Promise<void> {

@@ -198,6 +198,6 @@ t.test(
     t.match(stdout, /^\d+ cases at level full, 0 failed$/m);
     t.match(await run(), { code: 1, stdout: /the status is 401, not 200/ });
     const missing = await run("--authorization-file", `${file}2`);
-    t.match(missing, { code: 1, stderr: /allowed: a file that can be read \(ENOENT: / });
+    t.match(missing, { code: 1, stderr: /not a file that can be read \(ENOENT: / });
   },
 );

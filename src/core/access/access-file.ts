@@ -1,6 +1,7 @@
 import { runCooperatively } from "../base/cooperative-scheduling.ts";
 import { readFailure } from "../base/files/guarded.ts";
 import { watchFile } from "../base/files/watch.ts";
+import { Turns } from "../base/queues.ts";
 import { Refusal } from "../base/refusal.ts";
 import type { AccessRules, ReloadEvent } from "./access-rules.ts";
 import { diffSteps } from "./diff.ts";
@@ -33,8 +34,7 @@ export function sizeWarning(bytes: number): string | undefined {
 }
 
 function toProblems(error: unknown): readonly AccessProblem[] {
-  if (error instanceof AccessFileError) return error.problems;
-  return [{ reason: readFailure(error) }];
+  return error instanceof AccessFileError ? error.problems : [{ reason: readFailure(error) }];
 }
 
 /**
@@ -51,7 +51,8 @@ export async function openAccessFile(
   let isLarge = false;
   let snapshot = emptySnapshot;
   let stale = false;
-  let nextReload: { reload: Promise<void>; expected: ParsedAccess | undefined } | undefined;
+  const reloads = new Turns();
+  let next: { reload: Promise<void>; expected: ParsedAccess | undefined } | undefined;
   const listeners: ((event: ReloadEvent) => void)[] = [];
 
   function notify(event: ReloadEvent): void {
@@ -83,14 +84,11 @@ export async function openAccessFile(
     }
   }
 
-  // Reloads run one at a time, so that an older read can never replace a newer one. Calls made
-  // before the next reload starts share it.
-  function reload(expected?: ParsedAccess): Promise<void> {
-    nextReload = {
-      reload: nextReload?.reload ?? begin(),
-      expected: expected ?? nextReload?.expected,
-    };
-    return nextReload.reload;
+  // One at a time, so that an older read can never replace a newer one. Calls made before the next
+  // one starts share it.
+  function reload(expected = next?.expected): Promise<void> {
+    next = { reload: next?.reload ?? reloads.run(begin), expected };
+    return next.reload;
   }
 
   async function reloadUntilRead(expected?: ParsedAccess): Promise<void> {
@@ -99,20 +97,15 @@ export async function openAccessFile(
   }
 
   function begin(): Promise<void> {
-    reloading = reloading.then(() => {
-      const expected = nextReload?.expected;
-      nextReload = undefined;
-      return reloadNow(expected);
-    });
-    return reloading;
+    const expected = next?.expected;
+    next = undefined;
+    return reloadNow(expected);
   }
 
   // Watch before the first read, so that no change between the two is missed.
   const watch = watchFile(file, () => reload());
-  const opening = readAccessFile(file, options).then(accept);
-  let reloading = opening.catch(() => undefined);
   try {
-    await opening;
+    await reloads.run(() => readAccessFile(file, options).then(accept));
   } catch (error) {
     await watch.close();
     throw error;
@@ -137,20 +130,14 @@ export async function openAccessFile(
       // Other processes may not have seen an edit that this one has. Not while the file is locked,
       // since one of them may be starting.
       await options.broadcastReload?.();
-      const { checkRead } = options;
-      const written = await changeAccessFile(
-        file,
-        plan,
-        { ...change, checkRead },
-        parsed,
-        reloadAll,
-      );
+      const settings = { ...change, checkRead: options.checkRead };
+      const written = await changeAccessFile(file, plan, settings, parsed, reloadAll);
       await reloadAll(written);
       return written;
     },
     async close() {
       await watch.close();
-      await reloading;
+      await reloads.end();
     },
   };
 }

@@ -6,6 +6,7 @@ import { runCooperatively } from "../base/cooperative-scheduling.ts";
 import {
   fingerprint,
   isStorageError,
+  readFailure,
   replaceFile,
   replacementObstacle,
   UnsafeFileError,
@@ -29,8 +30,8 @@ import { applyChanges, type Change } from "./record-change.ts";
 import type { AccessRecords } from "./records.ts";
 import { emptySnapshot, type Snapshot } from "./snapshot.ts";
 
-/** The path is not a file: circular links, a socket, a path through a file. */
-const misplacedCodes = new Set(["ELOOP", "ENXIO", "ENOTDIR", "EISDIR", "ENAMETOOLONG"]);
+/** The path is no file: nothing, circular links, a socket, a path through a file. */
+const misplacedCodes = ["ENOENT", "ELOOP", "ENXIO", "ENOTDIR", "EISDIR", "ENAMETOOLONG"];
 
 /** Converts errors that mean the access file cannot be changed, and returns others unchanged. */
 function asWriteRefusal(error: unknown, file: string): unknown {
@@ -48,9 +49,8 @@ function asWriteRefusal(error: unknown, file: string): unknown {
   if (error instanceof LockRefusedError) {
     return new Refusal("access_file_read_only", { detail: error.message, cause: error });
   }
-  const code = systemCode(error);
-  if (code === "ENOENT") return invalid("The access file is missing");
-  if (misplacedCodes.has(code)) return invalid(`The access file cannot be read (${code})`);
+  if (misplacedCodes.includes(systemCode(error)))
+    return invalid(`The access file ${readFailure(error)}`);
   if (!isStorageError(error)) return error;
   const detail = `${file}: ${errorMessage(error)}`;
   return new Refusal("access_file_read_only", { detail, cause: error });

@@ -97,8 +97,8 @@ type CredentialKind = keyof typeof contents;
 export function readCredential(
   path: string,
   checkReaders: boolean,
-  refusal: (allowed: string) => Error,
   kind: CredentialKind = "credential",
+  refusal: (allowed: string) => Error = (allowed) => new Error(`${path} is not ${allowed}`),
 ): string {
   const [isValid, form] = contents[kind];
   let descriptor: number;
@@ -131,7 +131,7 @@ export function readCredentials(draft: Draft, checked: Checked): void {
   const read = (path: ValuePath, file: string, kind?: CredentialKind): string => {
     const refusal = (allowed: string) =>
       new ConfigurationError([valueProblem(path, allowed, checked)]);
-    return readCredential(file, draft.auth.check_permissions, refusal, kind);
+    return readCredential(file, draft.auth.check_permissions, kind, refusal);
   };
   for (const name of credentialSections) {
     const { authorization_file: file } = draft[name];

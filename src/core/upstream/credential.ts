@@ -11,12 +11,6 @@ export interface UpstreamCredential {
   readonly value: string;
 }
 
-/** @throws Error if the file cannot be used */
-function readValue({ auth }: Configuration, file: string): string {
-  const refusal = (allowed: string) => new Error(`${file} is not ${allowed}`);
-  return readCredential(file, auth.check_permissions, refusal);
-}
-
 /** The credential as configured, and as its file is now. @throws Error if the file cannot be used */
 export function readUpstreamCredential(
   configuration: Configuration,
@@ -25,7 +19,10 @@ export function readUpstreamCredential(
   if (authorization !== undefined) return { header: "authorization", value: authorization };
   if (credential === undefined) return undefined;
   const { header, file } = credential;
-  return { header: header.toLowerCase(), value: readValue(configuration, file) };
+  return {
+    header: header.toLowerCase(),
+    value: readCredential(file, configuration.auth.check_permissions),
+  };
 }
 
 /**
@@ -42,7 +39,7 @@ export function openUpstreamCredential(
   const { header, file } = credential;
   const watch = watchFile(file, () => {
     try {
-      value = readValue(configuration, file);
+      value = readCredential(file, configuration.auth.check_permissions);
       log.info({ file }, "the credential for the upstream was read again");
     } catch (error) {
       if (watch.retryAfter(error)) return;
@@ -51,7 +48,7 @@ export function openUpstreamCredential(
     }
   });
   opened.defer(() => watch.close());
-  let value = readValue(configuration, file);
+  let value = readCredential(file, configuration.auth.check_permissions);
   return {
     header: header.toLowerCase(),
     get value() {

@@ -148,8 +148,7 @@ function createIntrospection(settings: NonNullable<IssuerSettings["introspection
   /** Read each time, since it may change. The last good one stays in use. */
   function readSecret(): string {
     try {
-      const refusal = (allowed: string) => new Error(`${file} is not ${allowed}`);
-      secret = readCredential(file, false, refusal);
+      secret = readCredential(file, false);
     } catch (error) {
       if (secret === undefined) throw error;
     }

@@ -44,7 +44,7 @@ const algorithms: Readonly<Record<string, string>> = {
 
 /** The key's id is the JWK's own, otherwise its thumbprint (RFC 7638). */
 async function readPrivateKey(file: string) {
-  const text = readSecret(file, "private key");
+  const text = readCredential(file, false, "private key");
   const jwk = await exportJWK(parsePrivateKey(text));
   const { alg, kid }: JWK = text.startsWith("{") ? JSON.parse(text) : {};
   const key = await importJWK(jwk, alg ?? algorithms[jwk.crv ?? jwk.kty ?? ""]);
@@ -52,16 +52,12 @@ async function readPrivateKey(file: string) {
   return { key, kid: kid ?? (await calculateJwkThumbprint(jwk)) };
 }
 
-function readSecret(file: string, kind?: "private key"): string {
-  return readCredential(file, false, (allowed) => new Error(`${file} is not ${allowed}`), kind);
-}
-
 async function clientAuthentication({
   client_secret_file: secretFile,
   private_key_file: keyFile,
 }: LoginIssuer["login"]): Promise<openid.ClientAuth> {
   if (keyFile !== undefined) return openid.PrivateKeyJwt(await readPrivateKey(keyFile));
-  const secret = readSecret(secretFile ?? "");
+  const secret = readCredential(secretFile ?? "", false);
   const basic = openid.ClientSecretBasic(secret);
   const post = openid.ClientSecretPost(secret);
   return (server, ...request) => {
