@@ -151,6 +151,8 @@ export async function makeStore(
   const own = server ?? (await startPostgres(t));
   const upstream = await new RecordingUpstream().listen(t);
   const name = database ?? (await own.createDatabase());
+  // The schema is found without a search path, which has only that of a role with its name.
+  await own.sql(`alter database ${name} set search_path = public`);
   const store = new TestStore(t, own, name, settings, upstream.url);
   await store.initialize();
   return store;

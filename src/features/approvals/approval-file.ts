@@ -50,7 +50,7 @@ function approvalDatabase(database: DatabaseSync, key: Buffer): ApprovalDatabase
     // One at a time within this process. The file's write lock excludes other processes.
     transaction: (work) => turns.run(() => transact(work)),
     async hasDue(keepMs) {
-      return all(dueSql("$2"), [keepMs, Date.now()]).length > 0;
+      return all(dueSql("main", "$2"), [keepMs, Date.now()]).length > 0;
     },
     encrypt: (id, body) => seal(key, body, id),
     decrypt: (id, sealed) => unseal(key, sealed, id),

@@ -44,10 +44,10 @@ const columnsSql = `id, state, asked, expires, username, via, client, body_hash 
  * Finds a row if a step is to be written, an approval is due to expire, or a query was decided `$1`
  * milliseconds ago. @param now the clock in SQL, in epoch milliseconds
  */
-export function dueSql(now: string): string {
-  return `SELECT 1 FROM approval_steps UNION ALL SELECT 1 FROM approvals
-    WHERE state IN ('pending', 'approved') AND expires <= ${now}
-    UNION ALL SELECT 1 FROM approvals WHERE body IS NOT NULL AND decided <= ${now} - $1 LIMIT 1`;
+export function dueSql(schema: "gatehouse" | "main", now: string): string {
+  return `SELECT 1 FROM ${schema}.approval_steps UNION ALL SELECT 1 FROM ${schema}.approvals
+    WHERE state IN ('pending', 'approved') AND expires <= ${now} UNION ALL
+    SELECT 1 FROM ${schema}.approvals WHERE body IS NOT NULL AND decided <= ${now} - $1 LIMIT 1`;
 }
 
 const json = z.string().transform((text): unknown => JSON.parse(text));

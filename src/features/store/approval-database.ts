@@ -47,7 +47,8 @@ export function approvalsInStore(
     },
     async hasDue(keepMs) {
       await requireReachable();
-      return (await database.query(dueSql(clockSql), [keepMs], SHORT_TIMEOUT_MS)).length > 0;
+      const sql = dueSql("gatehouse", clockSql);
+      return (await database.query(sql, [keepMs], SHORT_TIMEOUT_MS)).length > 0;
     },
     encrypt: (id, body) => secrets.encryptBytes(body, sealedPlace({ id })),
     decrypt: (id, sealed) => secrets.decryptBytes(Buffer.from(sealed), sealedPlace({ id })),
