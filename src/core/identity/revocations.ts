@@ -210,14 +210,6 @@ async function append(file: string, revocation: Revocation): Promise<void> {
 /** Chooses what to add, by what the file has while it is locked. */
 type Choose = (written: Pick<Revocations, "earliestIssue">) => readonly Revocation[];
 
-function earliestIssueIn(revocations: Iterable<Revocation>, username: string): number {
-  let latest = 0;
-  for (const one of revocations) {
-    if ("user" in one && one.user === username) latest = Math.max(latest, one.before);
-  }
-  return latest;
-}
-
 /** Syncs to disk. Deletes only revocations that have ended even if the clock is wrong. */
 async function addRevocations(file: string, checkRead: boolean, choose: Choose): Promise<void> {
   await withLock(file, async () => {
@@ -227,8 +219,7 @@ async function addRevocations(file: string, checkRead: boolean, choose: Choose):
       revocationEnd(old) >= limit ? line : [],
     );
     const isMostlyExpired = kept.length < revocations.size / 2;
-    const earliestIssue = (user: string) => earliestIssueIn(revocations.values(), user);
-    const added = choose({ earliestIssue });
+    const added = choose(new RevocationIndex(revocations.values()));
     const [first, ...others] = added;
     if (first !== undefined && others.length === 0 && !isTorn && !isMostlyExpired) {
       await append(file, first);
@@ -238,16 +229,12 @@ async function addRevocations(file: string, checkRead: boolean, choose: Choose):
   });
 }
 
-function failed(detail: string, cause: unknown): Refusal {
-  return new Refusal("revocation_failed", { detail, cause });
-}
-
 /** @throws Refusal `revocation_failed` */
 async function revoke(file: string, checkRead: boolean, choose: Choose): Promise<void> {
   try {
     await addRevocations(file, checkRead, choose);
   } catch (cause) {
-    throw failed(errorMessage(cause), cause);
+    throw new Refusal("revocation_failed", { detail: errorMessage(cause), cause });
   }
 }
 
