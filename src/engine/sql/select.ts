@@ -486,7 +486,11 @@ export class SelectPlanner<Kind extends ColumnKind> implements Nesting {
     const open = this.#planWithin(whole, isIsolated);
     const isCast = !isIsolated && compared !== undefined && comparisonMayFail(compared, open.first);
     const { first, statement: inner } = isCast ? this.#planWithin(whole, true) : open;
-    const picked = sql.id(pickedName, columnAlias(0));
+    const bare = sql.id(pickedName, columnAlias(0));
+    // MariaDB looks values up in an index as the index would store them, cut or rounded.
+    const isLookedUp = dialect.needsPrefilter !== true || compared?.type === first.type;
+    const areIntegers = [compared, first].every((one) => one?.kind.family === "integer");
+    const picked = isLookedUp || areIntegers ? bare : sql`coalesce(${bare})`;
     const from = sql`from (${inner}) as ${sql.id(pickedName)}`;
     const statement = (side: (column: Fragment) => Fragment) =>
       sql`select ${side(picked)} ${from} where ${side(picked)} is not null`;
