@@ -4,7 +4,6 @@ import type { OperationNode } from "../query/node.ts";
 import { definitions, isOperationName } from "../query/operations.ts";
 import type { PermissionClass } from "../query/permissions.ts";
 import type { Access, Query } from "../query/query.ts";
-import type { Operation } from "../query/tree.ts";
 import { checkColumns, type TableRight } from "./column-checks.ts";
 import { type Boundary, type Grant, isNarrowing, type Limits, type Subject } from "./grant.ts";
 import { type Caller, effectiveGrants } from "./groups.ts";
@@ -28,21 +27,16 @@ import {
   unnarrowable,
   type WantedRight,
 } from "./rights.ts";
-import { filterRows, type RowFilters, tableNames } from "./row-filter.ts";
+import { type FilteredAccess, filterRows, type RowFilters, tableNames } from "./row-filter.ts";
 import { checkNumbers, findLimiters, isLimiting, LimitTotals } from "./row-limits.ts";
 import type { Snapshot } from "./snapshot.ts";
 
 /** An access of a query, whose tables the caller may use. */
-interface NarrowedAccess extends GivenRights<WantedTable & GivenRight> {
-  readonly snapshot: Snapshot;
-  readonly subject: Subject;
+interface NarrowedAccess extends FilteredAccess, GivenRights<WantedTable & GivenRight> {
   readonly context: DecisionContext;
-  readonly access: Access;
   /** Index in a Batch. */
   readonly element: number;
   readonly tally: LimitTotals;
-  readonly rowFilters: RowFilters;
-  readonly operation: Operation | undefined;
 }
 
 /** A table that an access names, or its database without one. */

@@ -215,7 +215,7 @@ function checkContents(
 /** The row filters of entries with the caller's attributes, made once for all elements. */
 export type RowFilters = Map<DecidingEntry, readonly RowCondition[]>;
 
-interface Filtering {
+export interface FilteredAccess {
   readonly snapshot: Snapshot;
   readonly subject: Subject;
   readonly access: Access;
@@ -227,7 +227,7 @@ interface Filtering {
 
 /** The filters of the tables of an operation, or of one nested in it. @throws Denied */
 export function filterRows(
-  filtering: Filtering,
+  filtered: FilteredAccess,
   node: OperationNode,
   tables: readonly TableRight[],
 ): TableFilter[] {
@@ -237,14 +237,14 @@ export function filterRows(
   for (const table of tables) {
     if (seen.has(table.name)) continue;
     seen.add(table.name);
-    const filter = filterTable(filtering, node, table, { table: table.name, isQualified });
+    const filter = filterTable(filtered, node, table, { table: table.name, isQualified });
     if (filter !== undefined) filters.push(filter);
   }
   return filters;
 }
 
 function filterTable(
-  { snapshot, subject, access: { database }, tally, rowFilters, operation }: Filtering,
+  { snapshot, subject, access: { database }, tally, rowFilters, operation }: FilteredAccess,
   node: OperationNode,
   { table, name, entry }: TableRight,
   spelling: ColumnSpelling,
