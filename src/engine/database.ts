@@ -76,7 +76,7 @@ function parseRange(text: string): Range[] {
 const WAITING_PER_SLOT = 16;
 const CLOSE_TIMEOUT_MS = 10_000;
 
-export interface EngineDatabaseOptions {
+interface EngineDatabaseOptions {
   /** The database's URL without its password. */
   readonly name: string;
   readonly connections: number;

@@ -221,7 +221,7 @@ export function wayInWords({ via, client }: EffectiveAccess): string {
   return client === undefined ? way : `${way} client=${client}`;
 }
 
-export type Answer = Reason | "user_not_found" | "user_disabled";
+type Answer = Reason | "user_not_found" | "user_disabled";
 
 const explanations: Partial<Record<Answer, string>> = {
   no_grant: "there is no entry for this database or for *",

@@ -281,7 +281,7 @@ export const privateHeaders = memoizeLast((raw: readonly string[]): readonly str
 });
 
 /** A list is sent as several lines. */
-export type RequestFields = Readonly<Record<string, string | readonly string[]>>;
+type RequestFields = Readonly<Record<string, string | readonly string[]>>;
 
 function fieldLine(name: string, value: string): string {
   http.validateHeaderValue(name, value);

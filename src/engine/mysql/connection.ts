@@ -100,7 +100,7 @@ export class MysqlConnection implements Connection<MysqlSession> {
 /** Per connection. The server allows 16,382 for all clients. */
 const PREPARED_STATEMENTS = 32;
 
-export interface Opened {
+interface Opened {
   readonly client: Client;
   readonly socket: Socket;
   readonly ready: Promise<unknown>;

@@ -44,7 +44,7 @@ import type { Bound } from "./session.ts";
  */
 type Mark = "json" | "uuid" | "timestamp" | "numeric" | "boolean";
 
-export interface NewType {
+interface NewType {
   readonly name: string;
   /** The type of a column in a key with this many bytes for it. */
   keyName?(bytes: number): string;

@@ -101,7 +101,7 @@ type LoginAddress = Pick<ServerAddress, "host" | "port" | "user" | "database">;
  *
  * @throws PasswordMissing
  */
-export async function findPassword(login: LoginAddress): Promise<string> {
+async function findPassword(login: LoginAddress): Promise<string> {
   const file = process.env.PGPASSFILE ?? path.join(homedir(), ".pgpass");
   try {
     const status = await stat(file);

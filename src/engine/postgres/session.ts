@@ -13,7 +13,7 @@ import type { PostgresTable } from "./kinds.ts";
 export type TextRow = (string | null)[];
 
 /** OIDs of the columns' types. */
-export type ResultTypes = readonly { readonly dataTypeID: number }[];
+type ResultTypes = readonly { readonly dataTypeID: number }[];
 
 interface Statement {
   readonly text: string;

@@ -91,7 +91,7 @@ interface RowDialect<Leased extends Answering<Raw>, Raw, Kind extends Encoded<Ra
   ): Promise<EngineRefusal | undefined>;
 }
 
-export interface RowOperations<Leased extends Session, Kind extends ColumnKind>
+interface RowOperations<Leased extends Session, Kind extends ColumnKind>
   extends Pick<Dialect<Leased>, "select" | "preview" | "digestAffected"> {
   planReading(context: QueryContext<Leased>, query: Select): Promise<ReadingPlan<Kind>>;
   readonly changes: Pick<Changes<Leased>, RowChangeName>;

@@ -3,7 +3,7 @@ import { EngineRefusal, type Incident, RowTooLong, UnknownOutcome } from "../ref
 import { has64Bits } from "../sql/values.ts";
 import { ConnectionLost, type Failures, type Origin } from "./dialect.ts";
 
-export interface ErrorReader<ServerError> {
+interface ErrorReader<ServerError> {
   isAnswer(error: unknown): error is ServerError;
   /** True for an error that occurred before the server was asked. */
   isObstacle?(error: unknown): boolean;

@@ -5,7 +5,7 @@ import { RowTooLong } from "../refusal.ts";
 const MOST_MESSAGE_BYTES = 64 * 1024 * 1024;
 
 /** How a protocol frames its messages. */
-export interface Framing {
+interface Framing {
   readonly headerBytes: number;
   /** The bytes that follow a header. */
   lengthAt(bytes: Buffer, header: number): number;

@@ -47,7 +47,7 @@ export function compileForServer(compiler: QueryCompiler, fragment: Fragment) {
 const PART = "\0";
 
 /** Makes a fragment of two others. */
-export type Around = (first: Fragment, second: Fragment) => Fragment;
+type Around = (first: Fragment, second: Fragment) => Fragment;
 
 /** Compile what has no values to text, so that names are quoted once. */
 export interface Flattening {

@@ -354,7 +354,7 @@ function readFilter(c: ConsoleRequest): Fields {
 }
 
 /** Lines of an export, and of each of its searches. */
-export const EXPORTED = 50_000;
+const EXPORTED = 50_000;
 const EXPORTED_AT_ONCE = 5000;
 const EXPORT_MS = 5 * 60_000;
 const RETRY_MS = 200;

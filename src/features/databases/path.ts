@@ -95,12 +95,12 @@ export function writeQuery(query: ReadonlyMap<string, string>): string {
 
 const plainValue = /^[^_]/s;
 
-export interface PresetPath {
+interface PresetPath {
   readonly path: string;
   readonly endpoints: Map<string, PresetEndpoint>;
 }
 
-export interface EndpointMatch extends PresetPath {
+interface EndpointMatch extends PresetPath {
   /** The parameters of the path, decoded. */
   readonly parameters: Record<string, string>;
 }
