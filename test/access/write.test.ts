@@ -36,9 +36,10 @@ import { accessFile, grant, grantOn, hashWith, refusedBy, user } from "./kit.ts"
 
 const text = `# kept\n${user("root")}${user("alice")}${grant("root", "*", "Owner")}`;
 
-function giving(role: "Owner" | "ReadOnly", username = "alice"): Plan {
-  return (current) =>
-    planGrant(current, "operator", { holder: readHolder(username), database: "main", role });
+const alice = readHolder("alice");
+
+function giving(role: "Owner" | "ReadOnly"): Plan {
+  return (current) => planGrant(current, "operator", { holder: alice, database: "main", role });
 }
 
 t.test("a change is on disk when it resolves to the new state", async (t) => {

@@ -39,8 +39,8 @@ const staff = [
 const select = (database: string, from = "orders") => ({
   Select: { database, from, columns: ["id", "state"] },
 });
-const remove = (database: string, table = "orders") => ({
-  Delete: { database, table, where: { column: "id", cmp: "=", value: 7 } },
+const remove = (database: string) => ({
+  Delete: { database, table: "orders", where: { column: "id", cmp: "=", value: 7 } },
 });
 
 /** Sends allowed and denied queries on two databases, each after the audit line of the one before. */

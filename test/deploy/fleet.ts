@@ -82,9 +82,9 @@ export class SteadyLoad {
     }
   }
 
-  async waitForMore(more = 100): Promise<void> {
+  async waitForMore(): Promise<void> {
     const before = this.count;
-    await eventually("the load continues", () => this.count > before + more);
+    await eventually("the load continues", () => this.count > before + 100);
   }
 
   async stop(): Promise<void> {

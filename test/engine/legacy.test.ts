@@ -908,8 +908,8 @@ class RoundTrip {
     return answer;
   }
 
-  #select(rest: string, table = this.#table): string {
-    return `{"Select":{"database":"main","from":"${table}",${rest}}}`;
+  #select(rest: string): string {
+    return `{"Select":{"database":"main","from":"${this.#table}",${rest}}}`;
   }
 
   async #data(rest: string): Promise<string> {

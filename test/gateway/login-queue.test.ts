@@ -44,8 +44,8 @@ function holding(file: string): NodeJS.ProcessEnv {
   return { NODE_OPTIONS: `--import=data:text/javascript;base64,${btoa(program)}` };
 }
 
-async function openStopped(t: Test, config = "", more = "") {
-  const auth = `max_failures_per_address = 100000\n${more}`;
+async function openStopped(t: Test, config: string) {
+  const auth = "max_failures_per_address = 100000\n";
   const home = temporaryHome(t);
   const file = path.join(home, "hold");
   const setting = await openGatewaySetup(t, { auth, config, home, env: holding(file) });

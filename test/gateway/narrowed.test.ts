@@ -10,6 +10,7 @@ import { addFilters } from "../../src/core/http/query.ts";
 import { createGrammar } from "../../src/core/query/grammar.ts";
 import { LONG_BODY, parseQuery, STEP_BYTES } from "../../src/core/query/parse.ts";
 import type { ParsedQuery } from "../../src/core/query/query.ts";
+import { grant } from "../access/kit.ts";
 import {
   beginSession,
   callTool,
@@ -37,11 +38,8 @@ async function editInForce(gateway: TestGateway, change: (text: string) => strin
   });
 }
 
-async function narrowed(t: Test, entries: string, upstreamUrl?: string, config = "") {
-  const gateway = await startGateway(t, {
-    config,
-    ...(upstreamUrl === undefined ? {} : { upstream: upstreamUrl }),
-  });
+async function narrowed(t: Test, entries: string, upstream: string, config: string) {
+  const gateway = await startGateway(t, { config, upstream });
   const token = await gateway.addUser("rita", "ReadWrite");
   await editInForce(gateway, (text) =>
     text
@@ -54,8 +52,7 @@ async function narrowed(t: Test, entries: string, upstreamUrl?: string, config =
   return { gateway, token, ask: (query: object | string) => gateway.query(query, token) };
 }
 
-const entry = (more: string, role = "ReadWrite") =>
-  `[[acl]]\nusername = "rita"\ndatabase = "main"\nrole = "${role}"\n${more}\n`;
+const entry = (more: string) => grant("rita", "main", "ReadWrite", more);
 const select = (more: object) => ({
   Select: { database: "main", from: "tickets", columns: ["id"], ...more },
 });

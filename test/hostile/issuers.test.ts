@@ -74,8 +74,8 @@ const gateway = await startGateway(t, {
 });
 const from = (database: string) => ({ Select: { database, from: "t", columns: ["*"] } });
 const select = from("main");
-const sign = (claims: Claims = {}, issuer = staff, header = {}) =>
-  issuer.sign("gatehouse", { claims: { groups: [], ...claims }, header });
+const sign = (claims: Claims = {}, issuer = staff) =>
+  issuer.sign("gatehouse", { claims: { groups: [], ...claims } });
 const codeOf = ({ status, body }: Answer) => `${status} ${body.code ?? ""}`.trim();
 const query = async (token: string, content: object = select) =>
   codeOf(await gateway.query(content, token));
@@ -258,7 +258,7 @@ t.test("made-up keys and a silent issuer keep no valid token waiting", async (t)
   const issuer = await TestIssuer.start(t);
   const issuers = issuersWith(issuerSettings(issuer.url, { opens: ["query"], audience: "a" }));
   t.teardown(() => issuers.close());
-  const sign = (header = {}) => issuer.sign("a", { header, claims: { jti: undefined } });
+  const sign = (header: object) => issuer.sign("a", { header, claims: { jti: undefined } });
   const verify = async (header = {}) => issuers.verify(await sign(header), "query");
   await verify();
   mock.timers.enable({ apis: ["Date"], now: Date.now() + 6000 });

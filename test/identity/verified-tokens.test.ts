@@ -283,7 +283,7 @@ async function snapshotWith(password = PASSWORD, more = "") {
   return parseAccessFile(user("alice", `password_hash = "${hash}"\n${more}`), "access.toml");
 }
 
-async function openPasswords(failures = 3) {
+async function openPasswords() {
   let snapshot = await snapshotWith();
   const counted = { hashes: 0 };
   const login: LoginContext = {
@@ -291,7 +291,7 @@ async function openPasswords(failures = 3) {
     revocations: { earliestIssue: unused },
     change: unused,
     tokens: { issue: unused },
-    throttle: createLoginThrottle({ perUserAndAddress: failures, perAddress: 50, window: 60 }),
+    throttle: createLoginThrottle({ perUserAndAddress: 3, perAddress: 50, window: 60 }),
     hashing: {
       run(_costs, _client, work) {
         counted.hashes++;

@@ -16,8 +16,8 @@ export interface DocumentHost {
 }
 
 /** Starts a host of client documents that ends with the test. */
-export async function openDocumentHost(t: Test, name = "localhost"): Promise<DocumentHost> {
-  const { cert, key } = makeCertificate(name);
+export async function openDocumentHost(t: Test): Promise<DocumentHost> {
+  const { cert, key } = makeCertificate("localhost");
   const served = new Map<string, Served>();
   let connections = 0;
   const server = createServer({ cert, key }, (request, response) => {
@@ -31,6 +31,6 @@ export async function openDocumentHost(t: Test, name = "localhost"): Promise<Doc
   });
   server.on("connection", () => connections++);
   const port = await listening(t, server);
-  const host = `${name}:${port}`;
+  const host = `localhost:${port}`;
   return { host, port, url: `https://${host}`, cert, served, reached: () => connections };
 }

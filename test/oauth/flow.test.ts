@@ -214,8 +214,8 @@ t.test("a refresh for another resource is refused, and uses up no token", async 
   const pass = holdTime(t);
   const setting = await openOAuthSetup(t);
   const { clientId, refreshToken } = await obtainTokens(setting);
-  const refreshFor = (resource: string, token = refreshToken, { url } = setting) =>
-    postForm(`${url}/oauth/token`, {
+  const refreshFor = (resource: string, token = refreshToken) =>
+    postForm(`${setting.url}/oauth/token`, {
       grant_type: "refresh_token",
       client_id: clientId,
       refresh_token: token,
@@ -277,7 +277,8 @@ t.test("a revocation ends an authorization that its user has not finished", asyn
   for (const [name, revoke] of Object.entries(ways)) {
     const setting = await openOAuthSetup(t, { users });
     const consented = () => setting.events.some((event) => event.name === "oauth_consent");
-    const open = async (browser = new PlainBrowser(setting.url)) => {
+    const open = async () => {
+      const browser = new PlainBrowser(setting.url);
       const client_id = await registered(setting);
       const login = await browser.open(authorizeUrl(setting, { client_id }));
       return { browser, page: await browser.submit(login, right) };

@@ -66,7 +66,8 @@ rate_limit = "60/min"
 `;
 
 /** A service directory whose store is a new database without tables. */
-async function emptyStore(t: Test, home = temporaryHome(t)) {
+async function emptyStore(t: Test) {
+  const home = temporaryHome(t);
   const server = await sharedServer();
   const config = storeConfig(server.url(await server.createDatabase()), {});
   writeConfiguration(home, { config });
