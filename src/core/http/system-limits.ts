@@ -57,6 +57,8 @@ const report = z.object({
  * @param isSide true for the console and the metrics, which need no upstream connection
  */
 export function limitConnections(server: Server, log: Log, isSide = false): void {
+  // Otherwise Node looks up the name of each peer, and everything waits for the name server.
+  Object.assign(process.report, { excludeNetwork: true });
   const { data } = report.safeParse(process.report.getReport());
   // It is not a number if there is no limit.
   if (data === undefined) return;
