@@ -197,8 +197,8 @@ async function openKeys({ loaded, store, member, log, metrics }: Base): Promise<
     mayCreate: member?.isFirst ?? true,
     onReplaced: () =>
       log.warn(
-        { place: keyStore.place },
-        "no signing keys found: new ones were created, and earlier tokens are invalid",
+        { place: keyStore.place, algorithm: auth.signing_algorithm },
+        "no signing keys of this algorithm found: new ones were created, and earlier tokens are invalid",
       ),
     onReload(isChanged) {
       metrics?.keysReloaded(true);

@@ -16,6 +16,7 @@ import type { LoadedConfiguration } from "../core/config/load.ts";
 import { administratorWarning } from "../core/http/reloads.ts";
 import { readCertificate } from "../core/http/secure-server.ts";
 import { hasKeyFiles, keyDirectoryPath } from "../core/identity/key-file.ts";
+import { findSigner } from "../core/identity/key-store.ts";
 import { expiresSoon, tokenFilePath } from "../core/identity/token-file.ts";
 import { missingNames, openAsGuest } from "./database-schema.ts";
 import { loadFor } from "./load.ts";
@@ -77,12 +78,14 @@ async function* checkDatabase(loaded: LoadedConfiguration): Findings {
 
 async function* checkKeys(loaded: LoadedConfiguration): Findings {
   const keys = keyDirectoryPath(loaded.serviceDirectory);
-  if (hasKeyFiles(loaded.serviceDirectory)) {
-    const { length } = await (await keyStore(loaded)).read();
-    yield ok("signing keys", `${keys} (${length})`);
-  } else if (isThere(loaded.configuration.auth.access_control_file)) {
-    const text = `${keys} is created by the next start; tokens issued before will stop working`;
-    yield absent("signing keys", text);
+  const { access_control_file: accessFile, signing_algorithm: algorithm } =
+    loaded.configuration.auth;
+  const stored = hasKeyFiles(loaded.serviceDirectory) ? await (await keyStore(loaded)).read() : [];
+  if (findSigner(stored, algorithm) !== undefined) {
+    yield ok("signing keys", `${keys} (${stored.length})`);
+  } else if (stored.length > 0 || isThere(accessFile)) {
+    const text = `the next start creates one for ${algorithm}; tokens issued before will stop working`;
+    yield absent("signing keys", `${keys}: ${text}`);
   } else yield absent("signing keys", `${keys} is created by the first start`);
 }
 

@@ -27,7 +27,7 @@ t.test("config check lists every file with its state", async (t) => {
     await gatehouse.run("config check"),
     done(
       `configuration  ok  ${gatehouse.home}/gateway.toml`,
-      `signing keys   --  ${gatehouse.home}/keys is created by the next start; tokens issued before will stop working`,
+      `signing keys   --  ${gatehouse.home}/keys: the next start creates one for ES256; tokens issued before will stop working`,
       `access file    ok  ${gatehouse.accessFile} (3 users, 4 grants, version ${version})`,
       `revocations    --  ${gatehouse.home}/revocations is created by the first revocation`,
     ),
@@ -36,6 +36,19 @@ t.test("config check lists every file with its state", async (t) => {
   writeFileSync(file, '{"user":"alice","before":4000000000}\n', { mode: 0o600 });
   const { stdout } = await gatehouse.run("config check");
   t.match(stdout, `\nrevocations    ok  ${file} (1)\n`);
+});
+
+t.test("config check says that another algorithm ends all tokens", async (t) => {
+  const gatehouse = install(t);
+  t.equal((await gatehouse.run("key rotate")).code, 0);
+  t.match((await gatehouse.run("config check")).stdout, `keys   ok  ${gatehouse.home}/keys (1)`);
+  const file = path.join(gatehouse.home, "gateway.toml");
+  writeFileSync(file, '[auth]\nsigning_algorithm = "EdDSA"\n');
+  const { code, stdout } = await gatehouse.run("config check");
+  t.equal(code, 0);
+  t.match(stdout, "/keys: the next start creates one for EdDSA; tokens issued before will stop");
+  const { stderr } = await gatehouse.run("token issue alice");
+  t.match(stderr, /no signing key for EdDSA: .* with `\S*gatehouse key rotate`/);
 });
 
 t.test("config check warns of tokens that expire within 14 days", async (t) => {
@@ -403,7 +416,7 @@ t.test("config check --json prints all findings, even for broken files", async (
     warnings: ["ghost has grants but no user record"],
     parts: [
       { part: "configuration", state: "ok", text: `${home}/gateway.toml` },
-      { part: "signing keys", state: "absent", text: /created by the next start/ },
+      { part: "signing keys", state: "absent", text: /next start creates one for ES256/ },
       { part: "access file", state: "ok", text: /3 users, 5 grants/ },
       { part: "revocations", state: "absent" },
     ],

@@ -217,7 +217,7 @@ t.test(
     const gatehouse = install(t, `${people}${robots}`);
     const { code, stderr } = await gatehouse.run("token issue robot");
     t.equal(code, 1);
-    t.match(stderr, "contains no signing key: restore the keys");
+    t.match(stderr, "contains no signing key for ES256: restore the keys");
     t.notOk(existsSync(path.join(gatehouse.home, "keys")));
   },
 );

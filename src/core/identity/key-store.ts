@@ -10,6 +10,7 @@ import { importJWK } from "jose/key/import";
 import * as z from "zod";
 import { errorMessage } from "../base/client-error.ts";
 import { epochSeconds } from "../base/clock.ts";
+import { invocation } from "../base/product.ts";
 import { Turns } from "../base/queues.ts";
 import { Refusal } from "../base/refusal.ts";
 import {
@@ -265,8 +266,7 @@ export async function loadKeyRing(store: KeyStore, algorithm: SigningAlgorithm):
   const newest = findSigner(usable, algorithm);
   if (newest === undefined) {
     throw new Error(
-      `${store.place} contains no signing key: restore the keys, or create new ones with ` +
-        "`gatehouse key rotate`, which ends all tokens",
+      `${store.place} contains no signing key for ${algorithm}: restore the keys, or create new ones with \`${invocation} key rotate\`, which ends all tokens`,
     );
   }
   const loaded = new Map<string, LoadedKey>();
