@@ -1,8 +1,16 @@
+import { spawnSync } from "node:child_process";
 import { randomUUID } from "node:crypto";
+import { createSocket, type Socket } from "node:dgram";
+import { once } from "node:events";
+import { writeFileSync } from "node:fs";
+import path from "node:path";
 import { mock } from "node:test";
 import { SignJWT } from "jose";
 import t, { type Test } from "tap";
 import { epochSeconds } from "../../src/core/base/clock.ts";
+import { startGateway, temporaryHome } from "../kit/gateway.ts";
+import { tables } from "../kit/tables.ts";
+import { RecordingUpstream } from "../kit/upstream.ts";
 import { PlainBrowser } from "./browser.ts";
 import { authorize, exchange } from "./flow.ts";
 import { type IssuerKey, makeKey } from "./issuer.ts";
@@ -182,4 +190,47 @@ t.test("the reason why a key set is refused is in the audit", async (t) => {
   t.equal((await connect(setting, await signed(setting))).status, 401);
   const refused = setting.events.find(({ name }) => name === "oauth_client");
   t.match(refused?.fields, { document: KEYS, reason: /must contain a public key/ });
+});
+
+const SILENT_SERVER = "127.77.0.53";
+
+/** A name server that takes questions and answers none; undefined where none can be. */
+async function openSilentNames(t: Test): Promise<Socket | undefined> {
+  const socket = createSocket("udp4");
+  t.teardown(() => socket.close());
+  socket.bind(53, SILENT_SERVER);
+  return once(socket, "listening").then(
+    () => socket,
+    () => undefined,
+  );
+}
+
+t.test("hosts of documents whose names are not found keep no one else waiting", async (t) => {
+  const ownMounts = ["unshare", "--map-root-user", "--mount", "sh", "-e", "-c"];
+  const home = temporaryHome(t);
+  const file = path.join(home, "resolv.conf");
+  writeFileSync(file, `nameserver ${SILENT_SERVER}\n`);
+  const bind = `mount --bind ${file} /etc/resolv.conf`;
+  const [program = "", ...flags] = ownMounts;
+  const canMount = spawnSync(program, [...flags, bind]).status === 0;
+  const names = canMount ? await openSilentNames(t) : undefined;
+  if (names === undefined) {
+    t.comment("this system allows no mounts, or no name server on port 53");
+    return;
+  }
+  const asked = once(names, "message");
+  const upstream = await new RecordingUpstream().listen(t);
+  const gateway = await startGateway(t, {
+    // A connection to it looks its name up.
+    upstream: upstream.url.replace("127.0.0.1", "localhost"),
+    config: tables("routes", [{ path: "/status", access: "public" }]),
+    through: [...ownMounts, `${bind}; exec "$0" "$@"`],
+  });
+  const visits = Array.from({ length: 10 }, (_, at) => {
+    const client = { client_id: `https://host${at}.example.com/client.json` };
+    return fetch(authorizeUrl(gateway, client));
+  });
+  await asked;
+  t.equal((await gateway.request("/status")).status, 200);
+  for (const { status } of await Promise.all(visits)) t.equal(status, 400);
 });

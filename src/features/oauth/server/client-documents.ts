@@ -1,4 +1,5 @@
 import { type LookupAddress, lookup as systemLookup } from "node:dns";
+import { Resolver } from "node:dns/promises";
 import { isIP, type LookupFunction } from "node:net";
 import ipaddr from "ipaddr.js";
 import { decodeProtectedHeader } from "jose";
@@ -271,16 +272,37 @@ function openAgent(isAllowed: (address: string) => boolean, resolve: ResolveAll)
   return new Agent({ connect, keepAliveTimeout: 1 });
 }
 
+/** For hosts that the operator has listed, which may be in the hosts file. */
+const resolveListed: ResolveAll = (hostname, done) => systemLookup(hostname, { all: true }, done);
+
+const resolver = new Resolver({ timeout: 2000, tries: 2 });
+
+/**
+ * The system looks up two names at a time. Names that anyone may choose, whose servers need not
+ * answer, would keep the gateway from connecting to its database.
+ */
+const resolvePublic: ResolveAll = async (hostname, done) => {
+  const find = async (family: 4 | 6): Promise<LookupAddress[]> => {
+    const asked = family === 4 ? resolver.resolve4(hostname) : resolver.resolve6(hostname);
+    return (await asked.catch(() => [])).map((address) => ({ address, family }));
+  };
+  done(null, (await Promise.all([find(4), find(6)])).flat());
+};
+
 /** Follows no redirects. Addresses must be public unless the operator has listed the host. */
 export function createDocumentFetch({
   privateHosts = [],
-  resolve = (hostname, done) => systemLookup(hostname, { all: true }, done),
+  resolve,
 }: {
   privateHosts?: readonly string[];
   resolve?: ResolveAll;
 } = {}): DocumentFetch {
-  const publicOnly = { isAllowed: isPublicAddress, agent: openAgent(isPublicAddress, resolve) };
-  const withPrivate = { isAllowed: isNetworkAddress, agent: openAgent(isNetworkAddress, resolve) };
+  const open = (isAllowed: (address: string) => boolean, byDefault: ResolveAll) => ({
+    isAllowed,
+    agent: openAgent(isAllowed, resolve ?? byDefault),
+  });
+  const publicOnly = open(isPublicAddress, resolvePublic);
+  const withPrivate = open(isNetworkAddress, resolveListed);
   const listed = new Set(privateHosts);
   return async (text) => {
     const url = new URL(text);
