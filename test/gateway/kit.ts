@@ -3,7 +3,7 @@ import { writeFileSync } from "node:fs";
 import { connect } from "node:net";
 import path from "node:path";
 import type { Test } from "tap";
-import { eventually, PATIENCE_MS } from "../kit/eventually.ts";
+import { PATIENCE_MS } from "../kit/eventually.ts";
 import {
   type Answer,
   type RunOptions,
@@ -34,17 +34,6 @@ export async function openSettingWith(t: Test, auth: string, home = temporaryHom
   writeFileSync(file, `[auth]\n${auth}\n[upstream]\nurl = "${upstream.url}"\n`);
   const gateway = await startGateway(t, { home, env: { GATEHOUSE_CONFIG: file } });
   return { gateway, upstream };
-}
-
-/** Edits the access file and waits until the edit is in force. */
-export async function edit(
-  { gateway }: GatewaySetup,
-  change: (text: string) => string,
-): Promise<void> {
-  const version = async () => (await gateway.request("/readyz")).body.access_version;
-  const before = await version();
-  await gateway.edit(change);
-  await eventually("the edit is in force", async () => (await version()) !== before);
 }
 
 interface RawAnswer {

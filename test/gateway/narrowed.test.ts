@@ -19,35 +19,22 @@ import {
   revision,
   send,
 } from "../journeys/mcp.ts";
-import { openStaffed, tokenOf } from "../journeys/staff.ts";
-import { eventually } from "../kit/eventually.ts";
-import { type Answer, auditOf, startGateway, type TestGateway } from "../kit/gateway.ts";
+import { editInForce, openStaffed, tokenOf } from "../journeys/staff.ts";
+import { type Answer, auditOf, startGateway } from "../kit/gateway.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
 import { handshakeCall, statelessCall } from "../mcp/messages.ts";
-
-async function editInForce(gateway: TestGateway, change: (text: string) => string) {
-  const version = async () => {
-    const answer = await gateway.request("/readyz", { headers: { connection: "close" } });
-    return answer.body.access_version;
-  };
-  const before = await version();
-  await gateway.edit(change);
-  await eventually("the edit is in force", async () => {
-    const versions = await Promise.all(Array.from({ length: 16 }, version));
-    return !versions.includes(before);
-  });
-}
 
 async function narrowed(t: Test, entries: string, upstream: string, config: string) {
   const gateway = await startGateway(t, { config, upstream });
   const token = await gateway.addUser("rita", "ReadWrite");
-  await editInForce(gateway, (text) =>
-    text
-      .replace(/\[\[acl\]\]\nusername = "rita"\n[^[]*/, entries)
-      .replace(
-        /username = "rita"\n/,
-        'username = "rita"\nattributes = { tenant = "acme", regions = ["eu", "us"] }\n',
-      ),
+  const attributes = 'attributes = { tenant = "acme", regions = ["eu", "us"] }\n';
+  await editInForce(
+    gateway,
+    (text) =>
+      text
+        .replace(/\[\[acl\]\]\nusername = "rita"\n[^[]*/, entries)
+        .replace('username = "rita"\n', `$&${attributes}`),
+    16,
   );
   return { gateway, token, ask: (query: object | string) => gateway.query(query, token) };
 }

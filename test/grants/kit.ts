@@ -3,6 +3,7 @@ import { DatabaseSync } from "node:sqlite";
 import t, { type Test } from "tap";
 import { sharedServer as sharedMysql } from "../engine/mysql/kit.ts";
 import { sharedServer as sharedPostgres } from "../engine/postgres/kit.ts";
+import { editInForce } from "../journeys/staff.ts";
 import { eventually } from "../kit/eventually.ts";
 import { type Answer, type RunOptions, startGateway, type TestGateway } from "../kit/gateway.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
@@ -29,22 +30,7 @@ export async function openSite(t: Pick<Test, "teardown">, options: RunOptions = 
   const adminToken = await gateway.login();
   const tokens = new Map<string, string>();
   const attributed = new Set<string>();
-  const edit = async (change: (text: string) => string) => {
-    const version = async () => (await gateway.request("/readyz")).body.access_version;
-    const before = await version();
-    let isChanged = false;
-    await gateway.edit((text) => {
-      const changed = change(text);
-      isChanged = changed !== text;
-      return changed;
-    });
-    if (!isChanged) return;
-    await eventually("the edit is in force", async () => {
-      const { body } = await gateway.request("/readyz");
-      if (body.access_file === "stale") throw new Error(`not valid: ${gateway.service.output}`);
-      return body.access_version !== before;
-    });
-  };
+  const edit = (change: (text: string) => string) => editInForce(gateway, change);
   const site: Site = {
     gateway,
     adminToken,

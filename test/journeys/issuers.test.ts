@@ -14,7 +14,7 @@ import { acceptSockets, openSocket } from "../kit/web-socket.ts";
 import { statelessCall } from "../mcp/messages.ts";
 import { makeKey, TestIssuer } from "../oauth/issuer.ts";
 import { refusalOf, send } from "./mcp.ts";
-import { putInForce, staffedHome, succeed, textOf, tokenOf } from "./staff.ts";
+import { editInForce, putInForce, staffedHome, succeed, textOf, tokenOf } from "./staff.ts";
 
 const select = { Select: { database: "main", from: "t", columns: ["*"] } };
 const list = statelessCall("tools/list");
@@ -183,11 +183,7 @@ t.test("groups give rights, those of the token and local ones", async (t) => {
     '[[acl]]\ngroup = "staff:R&D, \\"EU\\""\ndatabase = "odd"\nrole = "ReadOnly"\n',
     '[[acl]]\ngroup = "staff:tenants"\ndatabase = "shop"\nrole = "ReadOnly"\nrow_filter = [{ column = "tenant", cmp = "=", value = "@tenant" }]\n',
   ].join("");
-  const before = (await gateway.request("/readyz")).body.access_version;
-  await gateway.edit((text_) => text_ + groups);
-  await eventually("the edit is in force", async () => {
-    return (await gateway.request("/readyz")).body.access_version !== before;
-  });
+  await editInForce(gateway, (text_) => text_ + groups);
   const dan = await sign({ sub: "dan", groups: ["engineering"] });
   const answer = await gateway.query(select, dan);
   t.equal(answer.status, 200);

@@ -7,7 +7,6 @@ import { hashPassword } from "../../src/core/identity/password.ts";
 import { grant, user } from "../access/kit.ts";
 import {
   checkRefusal,
-  edit,
   type GatewaySetup,
   openGatewaySetup,
   openSettingWith,
@@ -18,7 +17,15 @@ import { eventually } from "../kit/eventually.ts";
 import { type Answer, temporaryHome } from "../kit/gateway.ts";
 import { childrenOf } from "../kit/process-info.ts";
 import { runWarm } from "../kit/warm-command.ts";
-import { cheapHash, openStaffed, passwordOf, putInForce, textOf, tokenOf } from "./staff.ts";
+import {
+  cheapHash,
+  editInForce,
+  openStaffed,
+  passwordOf,
+  putInForce,
+  textOf,
+  tokenOf,
+} from "./staff.ts";
 
 const message = "Invalid username or password";
 
@@ -66,7 +73,7 @@ const setting = await openGatewaySetup(t);
 t.test("a refused login does not reveal whether the user exists", async (t) => {
   const { gateway } = setting;
   for (const name of ["alice", "disabled", "machine"]) await gateway.addUser(name, "ReadOnly");
-  await edit(setting, (text) =>
+  await editInForce(setting.gateway, (text) =>
     text
       .replace('username = "disabled"\n', "$&disabled = true\n")
       .replace(/(username = "machine"\n)password_hash = .*\n/, "$1")
@@ -125,8 +132,8 @@ t.test("a login of an unknown user costs the same hashes as of a known one", asy
 t.test("a token for one database is refused for others", async (t) => {
   const { gateway, upstream } = setting;
   await gateway.addUser("bob", "ReadWrite");
-  await edit(
-    setting,
+  await editInForce(
+    setting.gateway,
     (text) => `${text}\n[[acl]]\nusername = "bob"\ndatabase = "other"\nrole = "Owner"\n`,
   );
   const fields = { username: "bob", password: "bob password" };
@@ -168,7 +175,7 @@ t.test("a login for a database without a grant is denied", async (t) => {
   const grant = `[[acl]]\nusername = "carl"\n`;
   const lapsed = `${grant}database = "lapsed"\nrole = "Owner"\nexpires = 2020-01-01T00:00:00Z\n`;
   const parts = `${grant}database = "parts"\ntables = ["orders"]\nrole = "ReadWrite"\n`;
-  await edit(setting, (text) => `${text}${lapsed}${parts}`);
+  await editInForce(setting.gateway, (text) => `${text}${lapsed}${parts}`);
   const roleFor = async (database?: string) =>
     decodePart(await gateway.login("carl", fields.password, database), 1).role;
   t.equal(await roleFor("parts"), "ReadWrite", "an entry for a table is a grant");
@@ -177,7 +184,7 @@ t.test("a login for a database without a grant is denied", async (t) => {
   checkRefusal(t, late, { status: 403, code: "grant_expired" });
 
   const own = /\[\[acl\]\]\nusername = "carl"\n(?:.+\n)*/g;
-  await edit(setting, (text) => text.replace(own, ""));
+  await editInForce(setting.gateway, (text) => text.replace(own, ""));
   const token = await gateway.login("carl", "carl password");
   t.notOk("role" in decodePart(token, 1), "without a grant the token names no role");
   t.equal((await gateway.query(select, token)).body.code, "no_grant");

@@ -11,6 +11,7 @@ import { Wire, wireRequest } from "../kit/wire.ts";
 import { type Loss, type Way, ways } from "./losses.ts";
 import {
   cheapHash,
+  editInForce,
   insertRefusal,
   openStaffed,
   passwordOf,
@@ -119,11 +120,11 @@ t.test("a user that is removed and created again cannot use earlier tokens", asy
   dead.push(machine);
 
   await succeed(gateway.send("DELETE", "/api/users/bob", undefined, root));
-  await gateway.edit(
+  await editInForce(
+    gateway,
     (text) =>
       `${text}\n[[users]]\nusername = "bob"\n\n[[acl]]\nusername = "bob"\ndatabase = "main"\nrole = "ReadWrite"\n`,
   );
-  await untilInForce(gateway);
   await checkDead("an operator made it again by hand, without a password");
 
   const another = await run("token issue bob");
@@ -137,8 +138,7 @@ t.test("a user that is removed and created again cannot use earlier tokens", asy
     async () => (await insertRefusal(gateway, another)) === "user_gone",
   );
   await eventually("that is on disk", () => revocations() !== known);
-  await gateway.edit((text) => `${text}\n[[users]]\nusername = "bob"\n`);
-  await untilInForce(gateway);
+  await editInForce(gateway, (text) => `${text}\n[[users]]\nusername = "bob"\n`);
   await checkDead("it was taken out of the file and put back");
 });
 

@@ -9,7 +9,7 @@ import { queryHeaders, select } from "../kit/queries.ts";
 import { tables } from "../kit/tables.ts";
 import { Wire, wireRequest } from "../kit/wire.ts";
 import { words } from "../kit/words.ts";
-import { untilInForce } from "./staff.ts";
+import { editInForce } from "./staff.ts";
 
 const routes = tables("routes", [
   { path: "/status", access: "public" },
@@ -556,8 +556,7 @@ max_changes = 3
   const bound = await gateway.addUser("bound", "ReadWrite");
   const few = await gateway.addUser("few", "ReadWrite");
   const admin = await gateway.login();
-  await gateway.edit((text) => `${text}${entries}`);
-  await untilInForce(gateway);
+  await editInForce(gateway, (text) => `${text}${entries}`);
   const limited = await gateway.login("rita", "rita password", "side");
   upstream.take();
   const cases: Judged[] = [

@@ -64,13 +64,26 @@ export function snapshotOn(gateway: TestGateway): Snapshot {
   return parseAccessFile(textOf(gateway), gateway.accessFile);
 }
 
-/** Resolves when the access file is in force. */
-export async function untilInForce(gateway: TestGateway): Promise<void> {
+/** Resolves when the access file is in force. @param connections enough to reach every worker */
+export async function untilInForce(gateway: TestGateway, connections = 1): Promise<void> {
   const { version } = snapshotOn(gateway);
-  await eventually("the file is in force", async () => {
-    const { body } = await gateway.request("/readyz");
+  const isInForce = async () => {
+    const { body } = await gateway.request("/readyz", { headers: { connection: "close" } });
     return body.access_version === version && body.access_file === "fresh";
+  };
+  await eventually("the file is in force", async () => {
+    const answers = await Promise.all(Array.from({ length: connections }, isInForce));
+    return answers.every(Boolean);
   });
+}
+
+export async function editInForce(
+  gateway: TestGateway,
+  change: (text: string) => string,
+  connections?: number,
+): Promise<void> {
+  await gateway.edit(change);
+  await untilInForce(gateway, connections);
 }
 
 export async function putInForce(gateway: TestGateway, text: string): Promise<void> {
