@@ -248,6 +248,18 @@ t.test("a list that is none, or no JSON, is the upstream's fault", async (t) => 
   t.same(await read(json(["alpha", 5, null, { a: 1 }, "_users"])), [200, undefined, null]);
 });
 
+t.test("a list of aliases or data streams that cannot be read is not an empty one", async (t) => {
+  const { gateway, upstream, login } = answering(json({}), search);
+  const token = await login("lars");
+  for (const path of ["/_alias", "/_aliases", "/_alias/x*", "/_data_stream"]) {
+    for (const answer of [json([]), json(null), json("no list", 404)]) {
+      upstream.answer = answer;
+      const { status, body } = await gateway.get(path, token);
+      t.same([status, body.code], [502, "upstream_broken"], path);
+    }
+  }
+});
+
 t.test("a long answer to a lookup is not remembered", async (t) => {
   const lookups = (requests: readonly { url: string }[]) =>
     requests.filter(({ url }) => url.startsWith("/_resolve/")).length;

@@ -508,8 +508,8 @@ async function planAliases(request: PresetRequest): Promise<Plan> {
   const { name } = request.path;
   const path = name === undefined ? "/_alias" : `/_alias/${encodeURIComponent(name)}`;
   const { status, body } = await request.lookup(path);
-  if (status !== 200 && status !== 404) throw brokenLookup();
-  const found = Object.entries(isObject(body) ? body : {}).filter(
+  if ((status !== 200 && status !== 404) || !isObject(body)) throw brokenLookup();
+  const found = Object.entries(body).filter(
     ([index, one]) => isObject(one) && mayRead(request, index),
   );
   if (name === undefined || found.length > 0 || name.includes("*")) {
