@@ -275,18 +275,22 @@ function openAgent(isAllowed: (address: string) => boolean, resolve: ResolveAll)
 /** For hosts that the operator has listed, which may be in the hosts file. */
 const resolveListed: ResolveAll = (hostname, done) => systemLookup(hostname, { all: true }, done);
 
-const resolver = new Resolver({ timeout: 2000, tries: 2 });
-
 /**
  * The system looks up two names at a time. Names that anyone may choose, whose servers need not
  * answer, would keep the gateway from connecting to its database.
  */
 const resolvePublic: ResolveAll = async (hostname, done) => {
-  const find = async (family: 4 | 6): Promise<LookupAddress[]> => {
-    const asked = family === 4 ? resolver.resolve4(hostname) : resolver.resolve6(hostname);
-    return (await asked.catch(() => [])).map((address) => ({ address, family }));
-  };
-  done(null, (await Promise.all([find(4), find(6)])).flat());
+  // A new one each time, since the name servers of the system may change.
+  const resolver = new Resolver({ timeout: 2000, tries: 2 });
+  const found = await Promise.allSettled([
+    resolver.resolve4(hostname),
+    resolver.resolve6(hostname),
+  ]);
+  const addresses = found.flatMap((one) => (one.status === "fulfilled" ? one.value : []));
+  done(
+    null,
+    addresses.map((address) => ({ address, family: isIP(address) })),
+  );
 };
 
 /** Follows no redirects. Addresses must be public unless the operator has listed the host. */
