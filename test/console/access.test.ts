@@ -118,7 +118,7 @@ t.test("an account is added, disabled, enabled, given a new password and removed
   const token = await gateway.login("bob", "bob password");
   const act = (action: string, fields?: Record<string, string>) =>
     client.submit(`/access/act?user=bob&action=${action}`, fields);
-  const me = () => gateway.request("/api/me", { headers: { authorization: `Bearer ${token}` } });
+  const me = () => gateway.get("/api/me", token);
   t.equal((await me()).status, 200);
   const bob = await signedIn(t, url, "bob");
   t.equal((await act("disable")).status, 303);

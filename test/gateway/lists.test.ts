@@ -23,12 +23,8 @@ interface Listed {
   access: { database: string; role: string }[];
 }
 
-async function get(route: string, token: string) {
-  return gateway.request(route, { headers: { authorization: `Bearer ${token}` } });
-}
-
 async function page(query: string, token: string): Promise<{ users: Listed[]; next?: string }> {
-  const { status, text } = await get(`/api/users${query}`, token);
+  const { status, text } = await gateway.get(`/api/users${query}`, token);
   if (status !== 200) throw new Error(text);
   return JSON.parse(text);
 }
@@ -79,18 +75,18 @@ t.test("an invalid page is refused before the caller is checked", async (t) => {
       limit=0 limit=1001 limit=-1 limit=1.5 limit=1e2 limit= limit=010 limit=1&limit=2 after=
       after=a%20b after=a&after=b after=%ff
     `)) {
-      const answer = await get(`/api/users?${query}`, token);
+      const answer = await gateway.get(`/api/users?${query}`, token);
       const message = "Invalid page: limit is 1 to 1000, and after is a username";
       checkRefusal(t, answer, { status: 400, code: "invalid_page", message });
     }
   }
-  const answer = await get("/api/users", await tokenOf(gateway, "rita"));
+  const answer = await gateway.get("/api/users", await tokenOf(gateway, "rita"));
   checkRefusal(t, answer, { status: 403, code: "role_insufficient" });
 });
 
 t.test("a long list is complete and sent in chunks", async (t) => {
   const root = await tokenOf(gateway, "root");
-  const { headers, text } = await get("/api/access?limit=5", root);
+  const { headers, text } = await gateway.get("/api/access?limit=5", root);
   const { access, ...rest } = JSON.parse(text);
   t.strictSame(rest, { status: "success" });
   t.equal(access.length, MANY + 3, "the list of access has no pages");
@@ -102,7 +98,7 @@ t.test("a long list is complete and sent in chunks", async (t) => {
     headers: { authorization: `Bearer ${root}` },
   });
   t.strictSame([head.status, head.text], [200, ""]);
-  const own = JSON.parse((await get("/api/access", await tokenOf(gateway, "olga"))).text);
+  const own = JSON.parse((await gateway.get("/api/access", await tokenOf(gateway, "olga"))).text);
   t.equal(own.access.length, MANY / 2 + 1);
 });
 
@@ -121,7 +117,7 @@ t.test("a client that leaves in the middle of a list causes no error", async (t)
       await t.rejects(answer.text());
     }),
   );
-  t.equal((await get("/api/me", root)).status, 200);
+  t.equal((await gateway.get("/api/me", root)).status, 200);
   t.notOk(gateway.service.log.some(({ msg }) => msg === "unexpected error"));
 });
 

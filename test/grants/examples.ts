@@ -45,9 +45,8 @@ export async function load(
 }
 
 async function empty({ gateway, admin, adminToken }: Site): Promise<void> {
-  const headers = { authorization: `Bearer ${adminToken}` };
   const namesIn = async (path: string, key: string): Promise<string[]> =>
-    Object((await gateway.request(path, { headers })).body.data)[key];
+    Object((await gateway.get(path, adminToken)).body.data)[key];
   for (const database of await namesIn("/schema", "databases")) {
     if (database !== "main") await admin({ DropDatabase: { database } });
   }

@@ -356,9 +356,8 @@ t.test(
     t.notMatch(page.text, 'type="password"');
     const { call } = await tokensOf(gateway, browserOf(gateway, idp));
     t.equal(await call(), undefined);
-    const body = JSON.stringify({ username: "root", password: "root password" });
-    const headers = { "content-type": "application/json" };
-    t.match(await gateway.request("/login", { method: "POST", headers, body }), { status: 404 });
+    const fields = { username: "root", password: "root password" };
+    t.match(await gateway.send("POST", "/login", fields), { status: 404 });
   },
 );
 

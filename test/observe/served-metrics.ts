@@ -73,8 +73,7 @@ export async function everyMetric(t: Test): Promise<Map<string, ServedMetric>> {
   const issuer = `[[mcp.authorization_servers]]\nissuer = "${iss}"\nprefix = "staff"\n`;
   const gateway = await startGateway(t, { config: issuers.section + issuer, upstream: unused });
   const token = `${encodePart({ alg: "ES256", kid: "x" })}.${encodePart({ iss })}.AAAA`;
-  const headers = { authorization: `Bearer ${token}` };
-  t.equal((await gateway.request("/mcp", { headers })).status, 503);
+  t.equal((await gateway.get("/mcp", token)).status, 503);
   await add(issuers, "gatehouse_issuer_");
 
   const replica = await reserveMetrics();
