@@ -330,6 +330,9 @@ const double: MysqlKind = {
 /** MySQL adds integers as decimals, so the sum is checked for 64 bits here. */
 const total: MysqlKind = {
   ...kindOfNew({ name: "decimal(65)" }),
+  family: "integer",
+  // A cast would cut what exceeds 64 bits.
+  operand: (sum) => sql`(${sum} div 1)`,
   encode: (raw) => String(require64Bits(BigInt(String(raw)))),
 };
 

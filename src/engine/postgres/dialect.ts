@@ -397,6 +397,8 @@ function requireShortName(name: string): void {
 /** PostgreSQL adds `bigint` without bounds as `numeric`, so the sum is checked for 64 bits here. */
 const total: PostgresKind = {
   ...computing.kinds.decimal,
+  family: "integer",
+  operand: (sum) => sql`cast(${sum} as bigint)`,
   encode: (text) => String(require64Bits(BigInt(text))),
 };
 

@@ -19,6 +19,7 @@ import { findBrokenKey, findTarget, isInForeignKey, referencedSql } from "./chan
 import { computing } from "./compute.ts";
 import { toRefusal } from "./failures.ts";
 import {
+  call,
   checkSql,
   encodeStored,
   findKind,
@@ -124,6 +125,7 @@ const double: SqliteKind = {
 /** A sum beyond 64 bits comes as a double. */
 const total: SqliteKind = {
   ...plainKinds.integer,
+  operand: (sum) => call("add_integer", sum, sql`0`),
   encode(value) {
     if (typeof value === "bigint") return String(value);
     throw new EngineRefusal(...refused.outOfRange);
