@@ -76,10 +76,6 @@ export class ChromaStub extends RecordingUpstream {
     return made.id;
   }
 
-  rename(id: string, to: string): void {
-    this.#byId(id).name = to;
-  }
-
   #answer({ method, url, headers, body }: ReceivedRequest): [status: number, body: unknown] {
     const { pathname, searchParams } = new URL(url, this.url);
     const [, api, version, kind, ...rest] = pathname.split("/").map(decodeURIComponent);

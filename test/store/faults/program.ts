@@ -8,7 +8,6 @@ import type { Teardown } from "../kit.ts";
 export class SystemProgram {
   readonly #command: readonly [string, ...string[]];
   #child: ChildProcess | undefined;
-  #output = "";
 
   private constructor(command: readonly [string, ...string[]]) {
     this.#command = command;
@@ -23,11 +22,6 @@ export class SystemProgram {
     return program;
   }
 
-  /** The end of its output. */
-  get output(): string {
-    return this.#output;
-  }
-
   get isRunning(): boolean {
     return this.#child?.exitCode === null && this.#child.signalCode === null;
   }
@@ -36,14 +30,7 @@ export class SystemProgram {
   start(): void {
     const [file, ...flags] = this.#command;
     const env = { PATH: process.env.PATH, LC_ALL: "C.UTF-8", HOME: "/nonexistent" };
-    const child = spawn(file, flags, { ...owner, env, stdio: ["ignore", "pipe", "pipe"] });
-    for (const stream of [child.stdout, child.stderr]) {
-      stream?.setEncoding("utf8").on("data", (text: string) => {
-        this.#output = (this.#output + text).slice(-20_000);
-      });
-    }
-    child.on("error", (error) => (this.#output += error.message));
-    this.#child = child;
+    this.#child = spawn(file, flags, { ...owner, env, stdio: "ignore" });
   }
 
   async stop(signal: NodeJS.Signals = "SIGKILL"): Promise<void> {
