@@ -12,7 +12,7 @@ export const password = "conformance password";
 
 export const clientId = "conformance";
 
-export interface RunningGateway {
+interface RunningGateway {
   readonly url: string;
   readonly token: string;
 }

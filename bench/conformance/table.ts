@@ -18,7 +18,7 @@ export function lost(
   return [...ids].filter((id) => holds(after, id) < holds(before, id));
 }
 
-export interface Column {
+interface Column {
   readonly title: string;
   readonly results: Results;
 }

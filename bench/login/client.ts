@@ -1,6 +1,6 @@
 import { type Agent, request } from "node:http";
 
-export interface TimedAnswer {
+interface TimedAnswer {
   readonly status: number;
   readonly text: string;
   readonly ms: number;

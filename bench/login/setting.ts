@@ -13,7 +13,7 @@ const configured = { memory: 65_536, time: 3, parallelism: 4 };
 const imported = { memory: 19_456, time: 2, parallelism: 1 };
 
 /** A gateway with default costs and users of every kind. */
-export interface Setting {
+interface Setting {
   readonly url: string;
   readonly service: Service;
 }

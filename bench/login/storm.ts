@@ -6,14 +6,14 @@ import { post } from "./client.ts";
 const select = JSON.stringify({ Select: { database: "main", from: "t", columns: ["*"] } });
 
 /** Responses to queries sent at a steady rate. */
-export interface QueryFigures {
+interface QueryFigures {
   readonly p50Ms: number;
   readonly p99Ms: number;
   readonly queries: number;
   readonly failed: number;
 }
 
-export interface StormFigures {
+interface StormFigures {
   readonly hashesPerSecond: number;
   readonly turnedAwayPerSecond: number;
 }

@@ -4,7 +4,7 @@ import { post } from "./client.ts";
 import { mannWhitney, median } from "./statistics.ts";
 
 /** Sends one login that is refused and returns its milliseconds. */
-export type Attempt = (username: string) => Promise<number>;
+type Attempt = (username: string) => Promise<number>;
 
 /** Refusal times of one kind of user, compared with those of a wrong password. */
 export interface TimingFigure {

@@ -43,7 +43,7 @@ export function isOnPath(tool: string): boolean {
 }
 
 /** The systems to measure besides Gatehouse, which is the first of every table. */
-export interface Selection {
+interface Selection {
   /** Short names of all systems. */
   readonly all: readonly string[];
   /** Those that also run every later scenario. */

@@ -7,7 +7,7 @@ import { Program } from "../rig/program.ts";
 import { GATEWAY_CORE, type System } from "./system.ts";
 import type { World } from "./world.ts";
 
-export type Proxy = "nginx" | "HAProxy";
+type Proxy = "nginx" | "HAProxy";
 
 interface Places {
   readonly directory: string;

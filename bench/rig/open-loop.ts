@@ -2,7 +2,7 @@ import { Pool } from "undici";
 import { quantile } from "./statistics.ts";
 
 /** Requests sent on schedule, however long responses take. */
-export interface OpenLoop {
+interface OpenLoop {
   readonly port: number;
   /** By default `/query`. */
   readonly path?: string;

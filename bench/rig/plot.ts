@@ -1,6 +1,6 @@
 import type { Summary } from "./statistics.ts";
 
-export interface Bar {
+interface Bar {
   readonly name: string;
   readonly value: Summary;
   readonly isOurs: boolean;

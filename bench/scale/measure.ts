@@ -17,7 +17,7 @@ import type { Size } from "./sizes.ts";
 
 /** Results by name and unit. */
 type Values = Record<string, number>;
-export type Note = (row: { name: string; at: number; values: Values }) => void;
+type Note = (row: { name: string; at: number; values: Values }) => void;
 
 type Measured = Pick<Program, "cpuSeconds">;
 

@@ -1,7 +1,7 @@
 /** For each rule of the access file, files that break it, with the line and the reason. */
 import { hashWith, SALT } from "./kit.ts";
 
-export interface BrokenFile {
+interface BrokenFile {
   readonly text: string;
   readonly line: number | undefined;
   readonly reason: RegExp;

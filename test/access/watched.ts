@@ -10,7 +10,7 @@ export function holding(role: string): string {
   return user("alice") + grant("alice", "main", role);
 }
 
-export class Watched {
+class Watched {
   readonly live: AccessRules;
   readonly events: ReloadEvent[];
   readonly #heard: EventTarget;

@@ -1,4 +1,4 @@
-export interface Broken {
+interface Broken {
   text: string;
   problem: string;
 }

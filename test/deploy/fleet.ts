@@ -17,12 +17,12 @@ const PAUSE_MS = 10;
 /** HAProxy notices within two seconds. */
 const SETTINGS = "[server]\nshutdown_delay = 4\n";
 
-export interface ProxyAnswer {
+interface ProxyAnswer {
   readonly status: number;
   readonly body: string;
 }
 
-export class ProxyClient {
+class ProxyClient {
   readonly #agent: Agent;
   readonly #port: number;
   token = "";

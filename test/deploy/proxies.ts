@@ -24,7 +24,7 @@ interface Placement {
   readonly gateway: string;
 }
 
-export interface ProxyKind {
+interface ProxyKind {
   readonly program: string;
   readonly file: string;
   readonly needs: readonly string[];

@@ -37,7 +37,7 @@ export class Json {
 }
 export type ModelRow = Readonly<Record<string, Cell>>;
 /** A row with the members that `include` adds. */
-export type ModelAnswer = {
+type ModelAnswer = {
   readonly [name: string]: Cell | true | ModelAnswer | readonly ModelAnswer[];
 };
 

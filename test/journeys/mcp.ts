@@ -5,7 +5,7 @@ import { FixtureServer } from "../mcp/fixture-server.ts";
 import { initialize, statelessCall } from "../mcp/messages.ts";
 import { staffedHome } from "./staff.ts";
 
-export interface Call {
+interface Call {
   readonly method?: string;
   readonly headers?: Readonly<Record<string, string | string[]>>;
   readonly body?: string | Buffer;

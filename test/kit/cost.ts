@@ -7,7 +7,7 @@ const CONNECTIONS = 16;
 /** Other load on the machine only adds time, so one good pair is proof. */
 const MOST_PAIRS = 30;
 
-export interface Sent {
+interface Sent {
   readonly path: string;
   readonly headers?: Readonly<Record<string, string>>;
   readonly body: string;

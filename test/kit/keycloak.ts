@@ -11,7 +11,7 @@ import { freePort } from "./free-port.ts";
 
 const run = promisify(execFile);
 
-export const KEYCLOAK_VERSION = "26.7.3";
+const KEYCLOAK_VERSION = "26.7.3";
 const START_TIMEOUT_MS = 300_000;
 const DOWNLOAD_TIMEOUT_MS = 600_000;
 const ADMIN_PASSWORD = "administrator of a test";

@@ -5,7 +5,7 @@ import { text } from "node:stream/consumers";
 export type AnswerHeaders = Pick<Headers, "get" | "getSetCookie" | "keys"> &
   Iterable<[name: string, value: string]>;
 
-export interface PlainAnswer {
+interface PlainAnswer {
   readonly status: number;
   readonly headers: AnswerHeaders;
   readonly text: string;

@@ -32,7 +32,7 @@ export function cleanEnvironment(home: string, extra: NodeJS.ProcessEnv = {}): N
   };
 }
 
-export interface CommandOptions {
+interface CommandOptions {
   input?: string | Buffer;
   env?: NodeJS.ProcessEnv;
   cwd?: string;

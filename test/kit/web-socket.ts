@@ -30,7 +30,7 @@ export interface Accepted {
   readonly heard: string[];
 }
 
-export interface Acceptance {
+interface Acceptance {
   readonly headers?: readonly string[];
   readonly greeting?: string;
 }

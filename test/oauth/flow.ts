@@ -11,13 +11,13 @@ import {
 
 type Server = Pick<OAuthSetup, "url">;
 
-export interface Tokens {
+interface Tokens {
   readonly accessToken: string;
   readonly refreshToken: string;
   readonly body: Record<string, unknown>;
 }
 
-export interface FlowOptions {
+interface FlowOptions {
   readonly clientId?: string;
   readonly username?: string;
   readonly password?: string;
@@ -27,7 +27,7 @@ export interface FlowOptions {
   readonly parameters?: Readonly<Record<string, string>>;
 }
 
-export interface Authorized {
+interface Authorized {
   readonly clientId: string;
   readonly verifier: string;
   readonly callback: URL;

@@ -11,7 +11,7 @@ import { temporaryHome } from "../kit/gateway.ts";
 const recorder = fileURLToPath(new URL("span-recorder.ts", import.meta.url));
 
 /** As `span-file.ts` writes it. */
-export interface RecordedSpan {
+interface RecordedSpan {
   readonly traceId: string;
   readonly spanId: string;
   readonly parentId?: string;
@@ -24,13 +24,13 @@ export interface RecordedSpan {
   readonly service: string;
 }
 
-export interface RecordedTrace {
+interface RecordedTrace {
   readonly server: RecordedSpan;
   /** Spans of the forwarded requests. */
   readonly upstream: readonly RecordedSpan[];
 }
 
-export interface ClientTrace {
+interface ClientTrace {
   readonly traceId: string;
   readonly spanId: string;
   readonly traceparent: string;

@@ -63,7 +63,7 @@ function dissenter(body: Buffer, query: Query): string | undefined {
   return undefined;
 }
 
-export interface Judgement {
+interface Judgement {
   readonly isAccepted: boolean;
   readonly fault: string | undefined;
 }

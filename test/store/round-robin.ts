@@ -4,7 +4,7 @@ import { TestGateway } from "../kit/gateway.ts";
 import { listening } from "../kit/listening.ts";
 import { makeStore, type StoreSettings, type TestStore } from "./kit.ts";
 
-export interface Replicated {
+interface Replicated {
   readonly store: TestStore;
   readonly replicas: readonly TestGateway[];
   /** Their public URL, which passes each request to the next replica. */

@@ -16,7 +16,7 @@ export interface OpenOptions extends Pick<RunOptions, "auth"> {
   readonly isMeasured?: boolean;
 }
 
-export interface OpenedPreset {
+interface OpenedPreset {
   readonly gateway: TestGateway;
   /** @returns a login token */
   login(username: string, database?: string): Promise<string>;

@@ -11,7 +11,7 @@ export interface Target {
   readonly replica: string | undefined;
 }
 
-export interface Reply {
+interface Reply {
   readonly status: number;
   readonly code: string;
   readonly body: Record<string, unknown>;

@@ -11,7 +11,7 @@ import { Workload } from "./workload.ts";
 
 const kinds = ["kill", "lag", "switch"] as const;
 
-export interface FailedOver extends Outcome {
+interface FailedOver extends Outcome {
   /** Replicas that stopped deciding until a restart, because the new leader lacks changes. */
   readonly stuck: number;
 }

@@ -3,7 +3,7 @@ import { eventually } from "../../kit/eventually.ts";
 import type { TestGateway } from "../../kit/gateway.ts";
 import { makeStore, queryStatus, type Teardown } from "../kit.ts";
 
-export interface Killed {
+interface Killed {
   readonly kills: number;
   /** Acknowledged additions of a user with a grant. */
   readonly users: number;

@@ -13,7 +13,7 @@ export interface Fault {
 }
 
 /** Draws a fault; undefined if the rig lacks the part that would fail. */
-export type FaultKind = (rig: Rig, random: Random) => Fault | undefined;
+type FaultKind = (rig: Rig, random: Random) => Fault | undefined;
 
 /** Below the staleness limit, above it, and above a lease. */
 const DURATIONS_MS = [700, 2800, 7600];

@@ -4,7 +4,7 @@ import { isInside, run } from "./sandbox.ts";
 import { Wire } from "./wire.ts";
 
 /** The link of a replica to the store or to its clients. */
-export interface Link {
+interface Link {
   /** Drops everything without closing connections. */
   cut(): void;
   restore(): void;

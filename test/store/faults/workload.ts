@@ -14,7 +14,7 @@ const KEYS = "signing key";
 const MIN_PAUSE_MS = 15;
 const MAX_PAUSE_MS = 90;
 
-export interface Scene {
+interface Scene {
   readonly rig: Rig;
   readonly clients: Clients;
   readonly history: History;
