@@ -5,7 +5,7 @@ import { request } from "node:https";
 import { buffer } from "node:stream/consumers";
 import t, { type Test } from "tap";
 import { type GatewaySetup, openGatewaySetup, select } from "../gateway/kit.ts";
-import { ask, type PlainAnswer } from "../kit/client.ts";
+import { type Ask, ask, type PlainAnswer } from "../kit/client.ts";
 import { PATIENCE_MS } from "../kit/eventually.ts";
 import { ADMIN_PASSWORD } from "../kit/gateway.ts";
 import { queryHeaders } from "../kit/queries.ts";
@@ -15,12 +15,6 @@ import { PUBLIC_HOST, proxies, type RunningProxy, replicasProxy, startProxy } fr
 
 /** Differs from the proxy's own address. */
 const CLIENT = "127.0.0.2";
-
-interface Ask {
-  readonly method?: string;
-  readonly headers?: Record<string, string>;
-  readonly body?: string | Buffer;
-}
 
 class Client {
   readonly #proxy: RunningProxy;

@@ -1,19 +1,14 @@
 import type { Test } from "tap";
+import type { Ask } from "../kit/client.ts";
 import { type Answer, auditOf, startGateway, type TestGateway } from "../kit/gateway.ts";
 import { tables } from "../kit/tables.ts";
 import { FixtureServer } from "../mcp/fixture-server.ts";
 import { initialize, statelessCall } from "../mcp/messages.ts";
 import { staffedHome } from "./staff.ts";
 
-interface Call {
-  readonly method?: string;
-  readonly headers?: Readonly<Record<string, string | string[]>>;
-  readonly body?: string | Buffer;
-}
-
 export function send(
   gateway: TestGateway,
-  { method = "POST", headers = {}, body }: Call,
+  { method = "POST", headers = {}, body }: Ask,
   token?: string,
 ): Promise<Answer> {
   const credential: Record<string, string> =
@@ -62,9 +57,9 @@ export async function checkDenied(t: Test, gateway: TestGateway, answer: Answer,
   t.match(await auditOf(gateway, answer), { decision: "deny", reason, path: "/mcp" });
 }
 
-export const malformed: Readonly<Record<string, Call>> = refusedMessages();
+export const malformed: Readonly<Record<string, Ask>> = refusedMessages();
 
-function refusedMessages(): Record<string, Call> {
+function refusedMessages(): Record<string, Ask> {
   const list = statelessCall("tools/list");
   const of = (headers: Record<string, string>) => ({
     ...list,
