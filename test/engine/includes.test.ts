@@ -476,6 +476,23 @@ t.test(
   },
 );
 
+t.test("the statements of an include are prepared once (MariaDB)", async (t) => {
+  const { ask, sql } = await freshMysql(t);
+  for (const table of ["a", "b"]) {
+    await ask(createTable(table, { id: "int" }));
+    await ask(insert(table, [{ id: 1 }]));
+  }
+  const include = { as: "own", table: "b", on: "b.id = a.id", columns: ["id"] };
+  const prepares = async () =>
+    Number((await sql("show global status like 'Com_stmt_prepare'"))[0]?.Value);
+  const expected = { data: [{ id: 1, own: [{ id: 1 }] }] };
+  const read = async () => t.match((await ask(selectA(include))).body, expected);
+  await read();
+  const before = await prepares();
+  for (let count = 0; count < 3; count++) await read();
+  t.equal(await prepares(), before);
+});
+
 t.test("included rows have a limit each (SQLite)", async (t) => {
   const { ask } = await freshEngine(t);
   const { own, all } = await fillLong(ask);

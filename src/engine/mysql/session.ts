@@ -263,9 +263,10 @@ export class MysqlSession implements Session {
     if (length > maxPacketBytes && length > 2 * PACKET_MARGIN_BYTES) {
       throw tooComplex(`more than its max_allowed_packet of ${maxPacketBytes} bytes`);
     }
-    // Executed again, MariaDB may not find columns of Selects within Selects, and whether a null is in
+    // Executed again, MariaDB may not find columns of Selects in conditions, and whether a null is in
     // the values of one is answered as before.
-    if (this.readsViews || sql.includes("(select ")) this.#connection.unprepare(sql);
+    const hasSelects = sql.includes("(select ") && selectInCondition.test(sql);
+    if (this.readsViews || hasSelects) this.#connection.unprepare(sql);
     return { sql, values };
   }
 
@@ -294,6 +295,8 @@ export type MysqlContext = QueryContext<MysqlSession>;
 const PACKET_MARGIN_BYTES = 1024 * 1024;
 
 export type Bound = string | number | Buffer | TypedParameterValue | null;
+
+const selectInCondition = /\b(?:in|exists)\s+\(select /;
 
 export const compiler = new MysqlQueryCompiler();
 
