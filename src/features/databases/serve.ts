@@ -206,7 +206,7 @@ const hasChecked = memoizeLast((raw: readonly string[]): boolean =>
 
 /**
  * The headers of an answer without those about the gateway's own credential, and without a
- * `Location` at another host.
+ * `Location` at another host. No shared cache may keep them.
  *
  * @throws Refusal `upstream_broken` for a 401, which is not about the client's credential
  */
@@ -218,17 +218,18 @@ function passedHeaders(
   if (status === 401) {
     throw brokenAnswer("status 401: the upstream refused upstream.credential, or needs one");
   }
-  if (!hasChecked(raw)) return raw;
+  if (!hasChecked(raw)) return privateHeaders(raw);
   const isPassed = (name: string, value: string): boolean => {
     if (ofPlace.test(name)) {
       return /^\/(?!\/)/.test(value) || value.startsWith(`${proto}://${host}/`);
     }
     return !ofOthers.test(name);
   };
-  return raw.filter((_, at) => {
+  const passed = raw.filter((_, at) => {
     const start = at - (at % 2);
     return isPassed(raw[start] ?? "", raw[start + 1] ?? "");
   });
+  return privateHeaders(passed);
 }
 
 export class PresetServer {
@@ -422,7 +423,7 @@ export class PresetServer {
     const sink = new ClientAnswer({
       response: exchange.response,
       answerHeaders: upstreamHeaders(exchange),
-      selectHeaders: (status, raw) => privateHeaders(passedHeaders(exchange, status, raw)),
+      selectHeaders: (status, raw) => passedHeaders(exchange, status, raw),
       fail: (error) => reject(gateway, exchange, error),
     });
     gateway.routing.databaseOf(undefined).forward(sent, sink);
@@ -447,7 +448,7 @@ export class PresetServer {
       response,
       headers: { ...headers, ...framed },
       answerHeaders: upstreamHeaders(exchange),
-      selectHeaders: (status, raw) => privateHeaders(passedHeaders(exchange, status, raw)),
+      selectHeaders: (status, raw) => passedHeaders(exchange, status, raw),
       isEndless,
       // A feed would keep a connection from all others for as long as it lasts.
       ...(isEndless ? {} : { slot: { user, authorizeAgain } }),
