@@ -37,9 +37,10 @@ export function openUpstreamCredential(
   const { credential } = configuration.upstream;
   if (credential === undefined) return readUpstreamCredential(configuration);
   const { header, file } = credential;
+  const read = () => readCredential(file, configuration.auth.check_permissions);
   const watch = watchFile(file, () => {
     try {
-      value = readCredential(file, configuration.auth.check_permissions);
+      value = read();
       log.info({ file }, "the credential for the upstream was read again");
     } catch (error) {
       if (watch.retryAfter(error)) return;
@@ -48,7 +49,7 @@ export function openUpstreamCredential(
     }
   });
   opened.defer(() => watch.close());
-  let value = readCredential(file, configuration.auth.check_permissions);
+  let value = read();
   return {
     header: header.toLowerCase(),
     get value() {
