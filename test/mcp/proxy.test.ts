@@ -451,6 +451,27 @@ t.test("a filtered list is never cacheable, whatever the server says", async (t)
   }
 });
 
+t.test("no shared cache may store a response, whatever the server says", async (t) => {
+  const { endpoint } = await openBefore(t, (_, response) => {
+    const cached = { "cache-control": "public, max-age=60, s-maxage=600" };
+    const outranking = { "x-accel-expires": "600", "CDN-Cache-Control": "max-age=600" };
+    const type = { "content-type": "application/json", "mcp-session-id": "s" };
+    response.writeHead(200, { ...type, ...cached, ...outranking });
+    response.end(resultOf("{}"));
+  });
+  await ask(endpoint.url, initialize);
+  const stream = { headers: { accept: "text/event-stream", "mcp-session-id": "s" } };
+  for (const [request, control] of [
+    [call, "private, max-age=60"],
+    [list, "no-store"],
+    [stream, "no-store"],
+  ] as const) {
+    const { headers } = await ask(endpoint.url, request);
+    t.match(headers, { "cache-control": control, vary: "Authorization" });
+    t.notOk("x-accel-expires" in headers || "cdn-cache-control" in headers);
+  }
+});
+
 for (const [name, end] of [
   ["line feeds", "\n"],
   ["carriage returns", "\r"],

@@ -28,6 +28,7 @@ import {
   gatewayHeaders,
   type Identity,
   passedHeaders,
+  privateHeaders,
   withoutFields,
 } from "../../../core/upstream/headers.ts";
 import type { AnswerHead } from "../../../core/upstream/http1/answer-reader.ts";
@@ -408,8 +409,9 @@ function receive(
   if (isStream && fieldIn(answer.headers, "x-accel-buffering") === undefined) {
     rawHeaders = [...rawHeaders, "X-Accel-Buffering", "no"];
   }
-  if (filter === undefined) return { rawHeaders, filter: taskFilter, isStream };
-  const kept = withoutFields(rawHeaders, (name) => bodyHeaders.has(name));
+  const own = privateHeaders(rawHeaders);
+  if (filter === undefined) return { rawHeaders: own, filter: taskFilter, isStream };
+  const kept = withoutFields(own, (name) => bodyHeaders.has(name));
   return { rawHeaders: [...kept, "Cache-Control", "no-store"], filter, isStream };
 }
 
