@@ -1,5 +1,6 @@
 /** Test certificates (RFC 5280), made without openssl, which a machine may lack. */
 import { generateKeyPairSync, randomBytes, sign } from "node:crypto";
+import { isIPv4 } from "node:net";
 
 export interface Certificate {
   readonly cert: string;
@@ -19,6 +20,7 @@ const tags = {
   version: 0xa0,
   extensions: 0xa3,
   dnsName: 0x82,
+  address: 0x87,
 } as const;
 
 /** One value in DER (X.690, section 8.1). */
@@ -46,7 +48,11 @@ function time(date: Date): Buffer {
 }
 
 function extensions(names: readonly string[]): Buffer {
-  const alternatives = names.map((name) => der(tags.dnsName, Buffer.from(name)));
+  const alternatives = names.map((name) =>
+    isIPv4(name)
+      ? der(tags.address, Buffer.from(name.split(".").map(Number)))
+      : der(tags.dnsName, Buffer.from(name)),
+  );
   const subject = der(tags.octets, der(tags.sequence, ...alternatives));
   const authority = der(tags.octets, der(tags.sequence, yes));
   const list = der(
@@ -62,7 +68,7 @@ function pem(label: string, content: Buffer): string {
   return `-----BEGIN ${label}-----\n${lines}\n-----END ${label}-----\n`;
 }
 
-/** Makes a self-signed certificate for these DNS names that is valid for a day. */
+/** Makes a self-signed certificate, valid for a day, for these DNS names and IPv4 addresses. */
 export function makeCertificate(...names: readonly [string, ...string[]]): Certificate {
   const { privateKey, publicKey } = generateKeyPairSync("ec", { namedCurve: "P-256" });
   const common = der(tags.sequence, oids.commonName, der(tags.utf8, Buffer.from(names[0])));

@@ -1,5 +1,6 @@
 import { once } from "node:events";
 import { request } from "node:http";
+import { createServer as createSecureServer } from "node:https";
 import type { Socket } from "node:net";
 import { setTimeout as wait } from "node:timers/promises";
 import { setDefaultCACertificates } from "node:tls";
@@ -15,6 +16,7 @@ import { ConnectionPool } from "../../src/core/upstream/http1/connection.ts";
 import { parseTarget } from "../../src/core/upstream/target.ts";
 import { makeCertificate } from "../kit/certificate.ts";
 import { PATIENCE_MS } from "../kit/eventually.ts";
+import { listening } from "../kit/listening.ts";
 import { sentBytes } from "../kit/process-info.ts";
 import { type OnRequest, RawUpstream, wireAnswer } from "../kit/raw-upstream.ts";
 
@@ -393,3 +395,21 @@ t.test("a response before TLS reports its request as sent keeps the connection",
     t.match(await answer, { body: "1" }, "on the same connection");
   }
 });
+
+t.test(
+  "an https server may be named by an IP address, which its certificate must have",
+  async (t) => {
+    for (const [name, expected] of [
+      ["127.0.0.1", { body: "yes" }],
+      ["localhost", { error: { code: "ERR_TLS_CERT_ALTNAME_INVALID" } }],
+    ] as const) {
+      const certificate = makeCertificate(name);
+      setDefaultCACertificates([certificate.cert]);
+      const server = createSecureServer(certificate, (_, response) => response.end("yes"));
+      const port = await listening(t, server);
+      const pool = new ConnectionPool(parseTarget(`https://127.0.0.1:${port}`), TIMEOUTS);
+      t.teardown(() => pool.close());
+      t.match(await ask(pool), expected, name);
+    }
+  },
+);

@@ -1,4 +1,4 @@
-import { connect as connectPlain, type OnReadOpts, type Socket } from "node:net";
+import { connect as connectPlain, isIP, type OnReadOpts, type Socket } from "node:net";
 import { ConnectionError, hostAndPort, type UpstreamTarget } from "../target.ts";
 import {
   type AnswerEnd,
@@ -235,7 +235,9 @@ function socketMaker({ origin, socketPath }: UpstreamTarget): (onread: OnReadOpt
   if (!origin.startsWith("https:")) {
     return (onread) => connectPlain({ ...address, noDelay: true, onread });
   }
-  const options = { ...address, servername: address.host, ALPNProtocols: ["http/1.1"] };
+  // TLS names no address to the server (RFC 6066, section 3). Its certificate is checked for `host`.
+  const name = isIP(address.host) === 0 ? { servername: address.host } : {};
+  const options = { ...address, ...name, ALPNProtocols: ["http/1.1"] };
   // Loaded only for https targets, because TLS takes 5 MB.
   const { connect: connectTls } = process.getBuiltinModule("node:tls");
   return (onread) => connectTls(Object.assign({ onread }, options));
