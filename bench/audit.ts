@@ -86,13 +86,11 @@ async function measure(flags: readonly string[]): Promise<void> {
 async function measurePage(filter: Omit<AuditFilter, "since" | "until">): Promise<void> {
   const question = {
     filter: { ...filter, since: 0, until: Number.POSITIVE_INFINITY },
-    ...{
-      file,
-      visible: undefined,
-      from: undefined,
-      limit: 50,
-      timeoutMs: Number.POSITIVE_INFINITY,
-    },
+    file,
+    visible: undefined,
+    from: undefined,
+    limit: 50,
+    timeoutMs: Number.POSITIVE_INFINITY,
   };
   const start = performance.now();
   const { lines, bytesRead } = await searchAudit(question);

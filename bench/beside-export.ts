@@ -99,8 +99,12 @@ else {
   const alone = rows[0]?.p99 ?? Number.NaN;
   const head = ["export", "p50, ms", "p99, ms", "p99 of that without", "exports", "failed"];
   const lines = rows.map(({ form, p50, p99, exports, failed }) => [
-    ...[form, p50.toFixed(1), p99.toFixed(1), (p99 / alone).toFixed(2)],
-    ...[String(exports), String(failed)],
+    form,
+    p50.toFixed(1),
+    p99.toFixed(1),
+    (p99 / alone).toFixed(2),
+    String(exports),
+    String(failed),
   ]);
   console.log(`${describeMachine().join("; ")}; the least of the rounds\n`);
   console.log(markdownTable(head, lines));

@@ -148,9 +148,15 @@ else {
     const first = found[at - (at % ways.length)];
     const times = (p50.median / (first?.p50.median ?? Number.NaN)).toFixed(2);
     return [
-      ...[name, String(connections), way, cpu.median.toFixed(0), range(cpu)],
+      name,
+      String(connections),
+      way,
+      cpu.median.toFixed(0),
+      range(cpu),
       (cpu.median / (first?.cpu.median ?? Number.NaN)).toFixed(2),
-      ...[ofServer.median.toFixed(0), p50.median.toFixed(2), times],
+      ofServer.median.toFixed(0),
+      p50.median.toFixed(2),
+      times,
     ];
   });
   const columns = [...head, "PostgreSQL, µs of CPU", "p50 in ms", "of pg by hand"];

@@ -155,9 +155,12 @@ else {
   const range = ({ least, most }: Summary) => `${least.toFixed(2)} to ${most.toFixed(2)}`;
   const head = ["", "s of CPU", "range", "of psql --csv", "PostgreSQL, s of CPU", "s in all", "MB"];
   const lines = found.map(({ name, cpu, server: ofServer, wall, bytes }) => [
-    ...[name, cpu.median.toFixed(2), range(cpu)],
+    name,
+    cpu.median.toFixed(2),
+    range(cpu),
     (cpu.median / (first?.cpu.median ?? Number.NaN)).toFixed(2),
-    ...[ofServer.median.toFixed(2), wall.median.toFixed(2)],
+    ofServer.median.toFixed(2),
+    wall.median.toFixed(2),
     bytes === 0 ? "" : (bytes / 1e6).toFixed(0),
   ]);
   console.log(`${describeMachine().join("; ")}\n\n${markdownTable(head, lines)}`);

@@ -181,8 +181,12 @@ if (flags.json) console.log(JSON.stringify({ machine: describeMachine(), found }
 else {
   const range = ({ least, most }: Summary) => `${least.toFixed(0)} to ${most.toFixed(0)}`;
   const lines = found.map(({ name, byHand, gateway }) => [
-    ...[name, gateway.median.toFixed(0), range(gateway)],
-    ...[byHand.median.toFixed(0), range(byHand), (gateway.median / byHand.median).toFixed(2)],
+    name,
+    gateway.median.toFixed(0),
+    range(gateway),
+    byHand.median.toFixed(0),
+    range(byHand),
+    (gateway.median / byHand.median).toFixed(2),
   ]);
   const head = ["", "gateway, µs of CPU", "range", "by hand", "range", "of it"];
   console.log(`${describeMachine().join("; ")}\n\n${markdownTable(head, lines)}`);

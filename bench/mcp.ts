@@ -88,9 +88,13 @@ async function measureCalls(scenario: McpScenario, world: World): Promise<CallCo
 function callTable(costs: readonly CallCost[]): string {
   const own = costs[0]?.cpu.median ?? Number.NaN;
   const rows = costs.map(({ name, cpu, rate, latency }) => [
-    ...[name, cpu.median.toFixed(1), `${cpu.least.toFixed(1)} to ${cpu.most.toFixed(1)}`],
-    ...[(own / cpu.median).toFixed(2), rate.median.toFixed(0)],
-    ...[latency.p50.toFixed(2), latency.p99.toFixed(2)],
+    name,
+    cpu.median.toFixed(1),
+    `${cpu.least.toFixed(1)} to ${cpu.most.toFixed(1)}`,
+    (own / cpu.median).toFixed(2),
+    rate.median.toFixed(0),
+    latency.p50.toFixed(2),
+    latency.p99.toFixed(2),
   ]);
   const at = `ms at ${OPEN_LOOP.rate} a second`;
   const head = ["", "µs of CPU", "range", "Gatehouse takes", "a second", `p50, ${at}`, "p99"];

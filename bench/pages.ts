@@ -133,15 +133,13 @@ else {
     "range of an index",
   ];
   const lines = results.map(({ name, order, times: [first = 0, second = 0, far = 0], isRange }) => [
-    ...[
-      name,
-      order,
-      first.toFixed(2),
-      second.toFixed(2),
-      far.toFixed(2),
-      (far / first).toFixed(2),
-      (far / second).toFixed(2),
-    ],
+    name,
+    order,
+    first.toFixed(2),
+    second.toFixed(2),
+    far.toFixed(2),
+    (far / first).toFixed(2),
+    (far / second).toFixed(2),
     isRange ? "yes" : "no",
   ]);
   console.log(`${describeMachine().join("; ")}\n\n${markdownTable(head, lines)}`);

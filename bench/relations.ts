@@ -95,7 +95,11 @@ async function sampleOf(peer: Peer, page: Page, seconds: number): Promise<Taken>
   if (body !== undefined) writeFileSync(bodyFile, body);
   const before = treeSeconds(server.mainProcess());
   const sample = await load(peer.program, {
-    ...{ port: peer.port, path: target, connections, seconds, core: LOAD_CORE },
+    port: peer.port,
+    path: target,
+    connections,
+    seconds,
+    core: LOAD_CORE,
     tokenFile: await tokenFile(world, peer.algorithm, "repeated", 0),
     ...(body !== undefined && { bodyFile }),
   });
@@ -123,12 +127,20 @@ async function measure(page: Page) {
 function table(costs: Awaited<ReturnType<typeof measure>>): string {
   const own = costs[0]?.cpu.median ?? Number.NaN;
   const head = [
-    ...["", "µs of CPU a request", "range", "Gatehouse takes"],
-    ...["PostgreSQL, µs of CPU", "requests a second"],
+    "",
+    "µs of CPU a request",
+    "range",
+    "Gatehouse takes",
+    "PostgreSQL, µs of CPU",
+    "requests a second",
   ];
   const rows = costs.map(({ name, cpu, database, rate }) => [
-    ...[name, cpu.median.toFixed(0), `${cpu.least.toFixed(0)} to ${cpu.most.toFixed(0)}`],
-    ...[(own / cpu.median).toFixed(2), database.median.toFixed(0), rate.median.toFixed(0)],
+    name,
+    cpu.median.toFixed(0),
+    `${cpu.least.toFixed(0)} to ${cpu.most.toFixed(0)}`,
+    (own / cpu.median).toFixed(2),
+    database.median.toFixed(0),
+    rate.median.toFixed(0),
   ]);
   return markdownTable(head, rows);
 }

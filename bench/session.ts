@@ -167,7 +167,14 @@ const queries = [
     return { [name]: { database: "shop" } };
   }),
   { DropDatabase: { database: "main" } },
-  ...["", "{", "{}", "[]", "null", '{"Selekt":{}}', '{"Batch":[]}', "[".repeat(100)],
+  "",
+  "{",
+  "{}",
+  "[]",
+  "null",
+  '{"Selekt":{}}',
+  '{"Batch":[]}',
+  "[".repeat(100),
   '{"Select":{"database":"main","database":"x","from":"t","columns":["*"]}}',
   "\ufeff{}",
 ];

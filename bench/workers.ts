@@ -85,7 +85,11 @@ if (flags.json) console.log(JSON.stringify({ machine: describeMachine(), found }
 else {
   const head = ["", "requests a second", "range", "µs of CPU a request", "range"];
   const rows = found.map(({ name, cpu, rate }) => [
-    ...[name, rate.median.toFixed(0), range(rate), cpu.median.toFixed(1), range(cpu)],
+    name,
+    rate.median.toFixed(0),
+    range(rate),
+    cpu.median.toFixed(1),
+    range(cpu),
   ]);
   console.log(`${describeMachine().join("; ")}\n\n${markdownTable(head, rows)}`);
 }

@@ -149,8 +149,14 @@ export function registerClientTools(server: McpServer): void {
 }
 
 export const clientTools = [
-  ...["test_sampling", "test_elicitation", "test_tool_with_logging", "test_logging_tool"],
-  ...["test_elicitation_sep1034_defaults", "test_elicitation_sep1330_enums"],
-  ...["test_missing_capability", "test_streaming_elicitation"],
-  ...["json_schema_2020_12_tool", "test_x_mcp_header"],
+  "test_sampling",
+  "test_elicitation",
+  "test_tool_with_logging",
+  "test_logging_tool",
+  "test_elicitation_sep1034_defaults",
+  "test_elicitation_sep1330_enums",
+  "test_missing_capability",
+  "test_streaming_elicitation",
+  "json_schema_2020_12_tool",
+  "test_x_mcp_header",
 ];

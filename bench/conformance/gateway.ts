@@ -22,7 +22,10 @@ const loginAnswer = z.object({ token: z.string() });
 /** Rules that let the administrator call every tool of the suite. */
 function toolTable(): string {
   const others = [...clientTools, ...inputTools].map((name) => ({
-    ...{ name, permission: "SELECT", database: "main", database_argument: undefined },
+    name,
+    permission: "SELECT",
+    database: "main",
+    database_argument: undefined,
   }));
   return [...everyTool, ...others]
     .map(({ name, permission, database, database_argument: argument }) => {

@@ -38,8 +38,11 @@ const provider = new Provider(issuer, {
       defaultResource: () => `${issuer}/mcp`,
       useGrantedResource: () => true,
       getResourceServerInfo: () => ({
-        ...{ audience: `${issuer}/mcp`, scope, accessTokenTTL: 600 },
-        ...{ accessTokenFormat: "jwt", jwt: { sign: { alg: "ES256", kid: "1" } } },
+        audience: `${issuer}/mcp`,
+        scope,
+        accessTokenTTL: 600,
+        accessTokenFormat: "jwt",
+        jwt: { sign: { alg: "ES256", kid: "1" } },
       }),
     },
   },

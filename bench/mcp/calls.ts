@@ -110,7 +110,9 @@ export async function openCalls(
   return [
     { ...stateless, answer: row, name: "tool call, embedded", systems: [embedded, official] },
     {
-      ...{ ...handshake, answer: row, name: "tool call of 2025-11-25, embedded" },
+      ...handshake,
+      answer: row,
+      name: "tool call of 2025-11-25, embedded",
       systems: [embedded, official],
     },
     {

@@ -53,7 +53,9 @@ end`;
 
 function filters(world: World): object[] {
   const provider = {
-    ...{ issuer: "gatehouse", audiences: ["gatehouse"], clock_skew_seconds: 1 },
+    issuer: "gatehouse",
+    audiences: ["gatehouse"],
+    clock_skew_seconds: 1,
     local_jwks: { filename: path.join(world.directory, "ES256.jwks") },
     jwt_cache_config: { jwt_cache_size: 1000 },
     payload_in_metadata: "token",
@@ -94,7 +96,9 @@ export async function startEnvoy(world: World, upstreamPort: number): Promise<Sy
   );
   const most = { max_connections: 64, max_pending_requests: 9000, max_requests: 9000 };
   const cluster = {
-    ...{ name: "database", type: "STATIC", circuit_breakers: { thresholds: [most] } },
+    name: "database",
+    type: "STATIC",
+    circuit_breakers: { thresholds: [most] },
     load_assignment: {
       cluster_name: "database",
       endpoints: [{ lb_endpoints: [{ endpoint: onLoopback(upstreamPort) }] }],
@@ -110,7 +114,11 @@ export async function startEnvoy(world: World, upstreamPort: number): Promise<Sy
   const program = new Program(installEnvoy(), flags, GATEWAY_CORE);
   await program.listening(port);
   return {
-    ...{ name: "Envoy, ES256, JWT cached", port, program },
-    ...{ algorithm: "ES256", checks: "token and query", largestBody: 10 * MEGABYTE },
+    name: "Envoy, ES256, JWT cached",
+    port,
+    program,
+    algorithm: "ES256",
+    checks: "token and query",
+    largestBody: 10 * MEGABYTE,
   };
 }

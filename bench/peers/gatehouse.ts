@@ -104,8 +104,14 @@ ${config}
   );
   await world.adoptKey(home);
   return {
-    ...{ name, port, program: running, metricsPort, home },
+    name,
+    port,
+    program: running,
+    metricsPort,
+    home,
     scheme: certificate === undefined ? "http" : "https",
-    ...{ algorithm: "ES256", checks: "token and query", largestBody: 10 * MEGABYTE },
+    algorithm: "ES256",
+    checks: "token and query",
+    largestBody: 10 * MEGABYTE,
   };
 }

@@ -37,8 +37,10 @@ const vmauth: GoPeer = {
     };
     const file = written(world, "vmauth.yml", { users: [{ jwt, url_prefix: upstream }] });
     return [
-      ...[`-auth.config=${file}`, `-httpListenAddr=127.0.0.1:${port}`],
-      ...["-loggerLevel=ERROR", "-maxConcurrentPerUserRequests=2000"],
+      `-auth.config=${file}`,
+      `-httpListenAddr=127.0.0.1:${port}`,
+      "-loggerLevel=ERROR",
+      "-maxConcurrentPerUserRequests=2000",
     ];
   },
 };
@@ -51,13 +53,24 @@ const oauth2Proxy: GoPeer = {
   title: "oauth2-proxy, RS256",
   algorithm: "RS256",
   configure: (world, port, upstream) => [
-    ...["--provider=oidc", "--skip-oidc-discovery", "--oidc-issuer-url=gatehouse"],
-    ...["--login-url=http://127.0.0.1:9/", "--redeem-url=http://127.0.0.1:9/"],
+    "--provider=oidc",
+    "--skip-oidc-discovery",
+    "--oidc-issuer-url=gatehouse",
+    "--login-url=http://127.0.0.1:9/",
+    "--redeem-url=http://127.0.0.1:9/",
     `--oidc-public-key-file=${path.join(world.directory, "RS256.pem")}`,
-    ...["--client-id=gatehouse", "--client-secret=unused", `--cookie-secret=${"s".repeat(32)}`],
-    ...["--skip-jwt-bearer-tokens", "--api-route=^/", "--oidc-email-claim=sub", "--email-domain=*"],
-    ...["--request-logging=false", "--auth-logging=false", "--standard-logging=false"],
-    ...[`--http-address=127.0.0.1:${port}`, `--upstream=${upstream}`],
+    "--client-id=gatehouse",
+    "--client-secret=unused",
+    `--cookie-secret=${"s".repeat(32)}`,
+    "--skip-jwt-bearer-tokens",
+    "--api-route=^/",
+    "--oidc-email-claim=sub",
+    "--email-domain=*",
+    "--request-logging=false",
+    "--auth-logging=false",
+    "--standard-logging=false",
+    `--http-address=127.0.0.1:${port}`,
+    `--upstream=${upstream}`,
   ],
 };
 

@@ -67,7 +67,8 @@ export async function measure(
     console.error(`${scenario.name}: round ${round} of ${rounds}`);
   }
   return taken.map(({ name, checks, samples }) => ({
-    ...{ name, checks },
+    name,
+    checks,
     cpu: summarize(samples.map(({ cpu }) => cpu)),
     rate: summarize(samples.map(({ rate }) => rate)),
   }));

@@ -7,7 +7,8 @@ import type { Cost } from "./measure.ts";
 export function costTable(costs: readonly Cost[]): string {
   const own = costs[0]?.cpu.median ?? Number.NaN;
   const rows = costs.map(({ name, checks, cpu, rate }) => [
-    ...[name, checks],
+    name,
+    checks,
     cpu.median.toFixed(1),
     `${cpu.least.toFixed(1)} to ${cpu.most.toFixed(1)}`,
     (own / cpu.median).toFixed(2),
@@ -32,7 +33,11 @@ export function costPlot(title: string, costs: readonly Cost[]): string {
 
 export function latencyTable(latencies: ReadonlyMap<string, Latency>): string {
   const rows = [...latencies].map(([name, { p50, p99, p999, failed }]) => [
-    ...[name, p50.toFixed(2), p99.toFixed(2), p999.toFixed(2), String(failed)],
+    name,
+    p50.toFixed(2),
+    p99.toFixed(2),
+    p999.toFixed(2),
+    String(failed),
   ]);
   return markdownTable(["", "p50", "p99", "p99.9", "failed"], rows);
 }

@@ -10,7 +10,10 @@ import type { Shop } from "./shop.ts";
 
 /** Schema tools, which do not count. */
 const telling: ReadonlySet<string> = new Set([
-  ...["whoami", "list_databases", "list_tables", "describe_table"],
+  "whoami",
+  "list_databases",
+  "list_tables",
+  "describe_table",
 ]);
 
 const message = z.object({

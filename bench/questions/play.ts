@@ -13,7 +13,14 @@ import { times } from "./times.ts";
 
 /** All questions with their ids. None reads rows that another one changes. */
 export const questions = Object.entries<Question>({
-  ...{ ...counts, ...groups, ...joins, ...times, ...amounts, ...relations, ...nested, ...changes },
+  ...counts,
+  ...groups,
+  ...joins,
+  ...times,
+  ...amounts,
+  ...relations,
+  ...nested,
+  ...changes,
 });
 type Asked = typeof questions;
 

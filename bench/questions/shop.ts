@@ -166,7 +166,10 @@ export class Shop {
   readonly stock;
   readonly coupons = numbered(20, coupon);
   readonly carts = numbered(10, (id) => ({
-    ...{ id, customer_id: id, product_id: 1 + (id % 9), quantity: 1 + (id % 3) },
+    id,
+    customer_id: id,
+    product_id: 1 + (id % 9),
+    quantity: 1 + (id % 3),
   }));
   readonly returns = numbered(5, (id) => ({ id, order_id: id, reason: "Came broken" }));
   readonly return_lines = numbered(5, (id) => ({ return_id: id, line: 1, quantity: 1 }));

@@ -50,7 +50,9 @@ async function startOurs(world: World, url: string): Promise<Peer> {
   const editAccess = withKeys(`tables = ${JSON.stringify(granted)}`);
   const { name, port, program } = await startGatehouse(world, url, { editAccess });
   return {
-    ...{ name, port, algorithm: "ES256" },
+    name,
+    port,
+    algorithm: "ES256",
     // With the process that hashes passwords.
     program: {
       cpuSeconds: () => treeSeconds(program.child.pid ?? 0),
@@ -93,7 +95,10 @@ async function startPostgraphile(world: World, url: string): Promise<Peer> {
   );
   const port = Number(await program.printed(/^(\d+)$/m));
   return {
-    ...{ name: "PostGraphile", port, program, algorithm: "HS256" },
+    name: "PostGraphile",
+    port,
+    program,
+    algorithm: "HS256",
     request: ({ postgraphile }) => ({
       path: "/graphql",
       body: JSON.stringify({ query: postgraphile }),
@@ -104,7 +109,9 @@ async function startPostgraphile(world: World, url: string): Promise<Peer> {
       if (nested !== undefined) return nested;
       return orders.groupedAggregates
         .map(({ keys: [status = ""], sum, distinctCount }) => ({
-          ...{ status, count: Number(distinctCount.rowId), sum: Number(sum.total) },
+          status,
+          count: Number(distinctCount.rowId),
+          sum: Number(sum.total),
         }))
         .toSorted((a, b) => (a.status < b.status ? -1 : 1));
     },
@@ -114,7 +121,9 @@ async function startPostgraphile(world: World, url: string): Promise<Peer> {
 /** Its rules name tables, and are the same for every user. */
 async function startPrest(world: World, url: string): Promise<Peer> {
   const prestd = buildGo({
-    ...{ name: "prest", module: "github.com/prest/prest", version: "v1.5.5" },
+    name: "prest",
+    module: "github.com/prest/prest",
+    version: "v1.5.5",
     package: "github.com/prest/prest/cmd/prestd",
   });
   const port = await freePort();
@@ -148,7 +157,10 @@ ${rules.join("")}`,
   const program = new Program(prestd, [], GATEWAY_CORE, { ...process.env, PREST_CONF: config });
   await program.listening(port);
   return {
-    ...{ name: "pREST", port, program, algorithm: "HS256" },
+    name: "pREST",
+    port,
+    program,
+    algorithm: "HS256",
     request: ({ prest }) => ({ path: `/${DATABASE}/main/${prest}` }),
     rows: (response) => JSON.parse(response),
   };

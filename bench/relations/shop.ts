@@ -68,8 +68,11 @@ export const pages: readonly Page[] = [
       limit: 20,
       include: [
         {
-          ...{ as: "lines", table: "order_lines", on: "order_lines.order_id = orders.id" },
-          ...{ columns: ofLine, order_by: { column: "id" } },
+          as: "lines",
+          table: "order_lines",
+          on: "order_lines.order_id = orders.id",
+          columns: ofLine,
+          order_by: { column: "id" },
         },
       ],
     },

@@ -57,8 +57,19 @@ export async function load(measured: Pick<Program, "cpuSeconds">, options: Load)
   const headers = Object.entries({ ...options.headers, ...closing }).flat();
   const pinned = core === undefined ? [] : ["taskset", "-c", String(core)];
   const [command = "", ...flags] = [
-    ...[...pinned, "wrk", "-t1", `-c${connections}`, `-d${seconds}s`, "--timeout", "20s"],
-    ...["-s", script, `${scheme}://127.0.0.1:${port}${path}`, "--", tokenFile, bodyFile],
+    ...pinned,
+    "wrk",
+    "-t1",
+    `-c${connections}`,
+    `-d${seconds}s`,
+    "--timeout",
+    "20s",
+    "-s",
+    script,
+    `${scheme}://127.0.0.1:${port}${path}`,
+    "--",
+    tokenFile,
+    bodyFile,
     ...headers,
   ];
   const before = measured.cpuSeconds();

@@ -142,7 +142,9 @@ async function prepare(
   const core = size.gateway?.isPinned === false ? {} : { core: LOAD_CORE };
   const files = { tokenFile, bodyFile: bodyFile(world, scenario) };
   return {
-    ...{ gateway, token: tokens[0] ?? "", atStart },
+    gateway,
+    token: tokens[0] ?? "",
+    atStart,
     measured: { cpuSeconds: () => sumOf(gateway, cpuSecondsOf) },
     asked: { port: gateway.port, connections, ...files, ...core },
     // Warm-up with every token, since the first use verifies its signature.

@@ -37,14 +37,23 @@ const mostConnections = Math.min(10_000, Math.floor((openFilesLimit() - OTHER_FI
 
 export const sizes: readonly Size[] = [
   ...[50, 1000, 10_000, 30_000].map((users) => ({
-    ...{ section: "users", at: users, name: `${text(users)} users`, gateway: { users } },
+    section: "users",
+    at: users,
+    name: `${text(users)} users`,
+    gateway: { users },
   })),
   ...[1, 50, 1000, 10_000, 30_000, 100_000].map((tokens) => ({
-    ...{ section: "tokens", at: tokens, name: `${text(tokens)} tokens`, tokens },
+    section: "tokens",
+    at: tokens,
+    name: `${text(tokens)} tokens`,
+    tokens,
   })),
   ...[1, 10, 32, 100, 320, 1000, 3200, mostConnections].map((connections) => ({
-    ...{ section: "connections", at: connections, name: `${text(connections)} connections` },
-    ...{ connections, gateway: { connections: MANY_UP } },
+    section: "connections",
+    at: connections,
+    name: `${text(connections)} connections`,
+    connections,
+    gateway: { connections: MANY_UP },
   })),
   ...[
     { name: "roles alone" },
@@ -52,15 +61,15 @@ export const sizes: readonly Size[] = [
     { name: "columns and a row filter", editAccess: withKeys(`${columns}\n${rowFilter}`) },
     { name: "100 boundaries", editAccess: bounded },
   ].map(({ name, ...gateway }, at) => ({
-    ...{ section: "rules", at: at + 1, name },
+    section: "rules",
+    at: at + 1,
+    name,
     gateway: { users: 10_000, ...gateway },
   })),
   ...[1, 2, 4].map((workers) => ({
-    ...{
-      section: "workers",
-      at: workers,
-      name: `${workers} ${workers === 1 ? "process" : "processes"}`,
-    },
+    section: "workers",
+    at: workers,
+    name: `${workers} ${workers === 1 ? "process" : "processes"}`,
     gateway: { workers, isPinned: false },
   })),
 ];

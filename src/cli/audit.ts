@@ -280,8 +280,12 @@ export function auditCommand(): Command {
   const start = { parse: readStart };
   const end = { parse: readTime };
   const refinements = {
-    ...{ since: start, until: end, limit: { parse: readCount }, failed: { conflicts: "denied" } },
-    ...{ from: { ...start, conflicts: "since" }, to: { ...end, conflicts: "until" } },
+    since: start,
+    until: end,
+    limit: { parse: readCount },
+    failed: { conflicts: "denied" },
+    from: { ...start, conflicts: "since" },
+    to: { ...end, conflicts: "until" },
     csv: { conflicts: "json" },
   };
   return defineCommand(help, { audit: show }, refinements)

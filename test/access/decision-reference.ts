@@ -120,7 +120,13 @@ function pins(
 
 const gives: Record<string, readonly string[]> = {
   Owner: [
-    ...["SELECT", "INSERT", "UPDATE", "DELETE", "CREATE", "DROP", "CREATE DATABASE"],
+    "SELECT",
+    "INSERT",
+    "UPDATE",
+    "DELETE",
+    "CREATE",
+    "DROP",
+    "CREATE DATABASE",
     "DROP DATABASE",
   ],
   DbAdmin: ["SELECT", "INSERT", "UPDATE", "DELETE", "CREATE", "DROP"],
@@ -539,7 +545,9 @@ function columnFaults(element: Element): string[] {
     const spelled = places(world, database, table)
       .flatMap(present)
       .flatMap(({ columns = [], writableColumns = [], requireWhere = [], rowFilter = [] }) => [
-        ...[...columns, ...writableColumns, ...requireWhere],
+        ...columns,
+        ...writableColumns,
+        ...requireWhere,
         ...rowFilter.map((condition) => condition.column),
       ]);
     const { columns = [column], writableColumns = [column] } = grantOf(element, table);

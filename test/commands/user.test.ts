@@ -169,7 +169,9 @@ t.test("user list shows access by groups, also those that only tokens tell", asy
   t.match(stdout, /^corp:ann .* -$/m);
   const users = JSON.parse((await gatehouse.run("user list --json")).stdout);
   t.match(users, [
-    ...[{ username: "root" }, { username: "alice" }, { username: "bob" }],
+    { username: "root" },
+    { username: "alice" },
+    { username: "bob" },
     { username: "carol", access: [{ group: "analysts", database: "logs" }] },
     { username: "staff:ann", access: [], token_groups: true },
     { username: "corp:ann", access: [], token_groups: undefined },

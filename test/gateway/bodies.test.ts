@@ -104,7 +104,12 @@ function post({ gateway }: GatewaySetup, body: string | Buffer<ArrayBuffer>): Pr
 t.test("an invalid login body is refused", async (t) => {
   const values = ["null", "7", "[]", "{}"];
   const bodies = [
-    ...["", "null", "[]", "{", "{}", '{"username":"admin"}'],
+    "",
+    "null",
+    "[]",
+    "{",
+    "{}",
+    '{"username":"admin"}',
     ...values.map((value) => `{"username":"admin","password":${value}}`),
     ...values.map((value) => `{"username":${value},"password":"x"}`),
     '{"username":"admin","password":"x","database":7}',

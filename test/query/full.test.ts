@@ -432,7 +432,9 @@ t.test("an operation lists every right that it needs", async (t) => {
   t.strictSame(permissions({ Delete: { ...target, where } }), [["DELETE", "SELECT"]]);
   t.strictSame(permissions({ Preview: { Delete: { ...target, where } } }), [["DELETE", "SELECT"]]);
   t.strictSame(scanBody({ Delete: { ...target, where } }).accesses[0]?.tables, [
-    ...["users", "orders", "orders"],
+    "users",
+    "orders",
+    "orders",
   ]);
   const nested = select({ from: { select: busy, as: "t" }, include: [chainOfIncludes(2)] });
   const chained = JSON.parse(JSON.stringify(nested).replace("users.id", "t.n"));

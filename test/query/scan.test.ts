@@ -87,12 +87,25 @@ judge("a field that is repeated, missing, unknown or of the wrong type is refuse
 });
 
 const badNames = [
-  ...["", "x".repeat(64), "a.b", "a b", "a/b", "é", "*", "a\n", "a\u0000", "..", 'a"', "a`"],
+  "",
+  "x".repeat(64),
+  "a.b",
+  "a b",
+  "a/b",
+  "é",
+  "*",
+  "a\n",
+  "a\u0000",
+  "..",
+  'a"',
+  "a`",
 ];
 judge("databases and tables have plain names", {
   accepted: ["a", "A-1_", "0", "x".repeat(63)].map((name) => drop(name, name)),
   invalid_name: badNames.flatMap((name) => [
-    ...[drop("users", name), drop(name), { CreateDatabase: { database: name } }],
+    drop("users", name),
+    drop(name),
+    { CreateDatabase: { database: name } },
   ]),
 });
 
@@ -116,7 +129,14 @@ judge("columns are *, columns, or columns of the operation's tables", {
     select({ columns: [column] }),
   ),
   invalid_column: [
-    ...["", "users.", ".id", "users.*", "users.a.b", "orders.id", "main.users.id", "a'b"],
+    "",
+    "users.",
+    ".id",
+    "users.*",
+    "users.a.b",
+    "orders.id",
+    "main.users.id",
+    "a'b",
     "Users.id",
   ].map((column) => select({ columns: ["id", column] })),
   invalid_value: [select({ columns: [] })],
@@ -140,11 +160,23 @@ judge("a join has its three fields and no others", {
 judge("on is exactly table.column = table.column, both of this Select", {
   accepted: [select({ join: { ...join, on: "orders.user_id = users.id" } })],
   invalid_column: [
-    ...["", "users.id", "users.id=orders.id", "users.id  = orders.id", "users.id =  orders.id"],
-    ...[" users.id = orders.id", "users.id = orders.id ", "users.id\t=\torders.id"],
-    ...["users.id = id", "id = orders.id", "users.id = orders.id = users.id"],
-    ...["users.a=b = orders.id", "users.a b = orders.id", "users.* = orders.id"],
-    ...["users.id = orders.id OR 1=1", "users.id = other.id", "other.id = orders.id"],
+    "",
+    "users.id",
+    "users.id=orders.id",
+    "users.id  = orders.id",
+    "users.id =  orders.id",
+    " users.id = orders.id",
+    "users.id = orders.id ",
+    "users.id\t=\torders.id",
+    "users.id = id",
+    "id = orders.id",
+    "users.id = orders.id = users.id",
+    "users.a=b = orders.id",
+    "users.a b = orders.id",
+    "users.* = orders.id",
+    "users.id = orders.id OR 1=1",
+    "users.id = other.id",
+    "other.id = orders.id",
     "users.id > orders.id",
   ].map((on) => select({ join: { ...join, on } })),
   invalid_value: ["users.id = users.boss", "orders.id = orders.id"].map((on) =>
@@ -284,7 +316,12 @@ const repeating = ['{"a":1,"b":2,"a":3}', '{"a":1,"\\u0061":2}', '{"\\u0061":1,"
 const wide = (prefix: string, extra = "") =>
   `{${Array.from({ length: 2048 }, (_, index) => `"${prefix}${index}":0`).join(",")}${extra}}`;
 const rows = [
-  ...['{"a":1,"b":2}', '{"a":1,"b":2}', '{"b":1,"a":2}', '{"a":1}', "{}", '{"c":1,"b":2,"a":3}'],
+  '{"a":1,"b":2}',
+  '{"a":1,"b":2}',
+  '{"b":1,"a":2}',
+  '{"a":1}',
+  "{}",
+  '{"c":1,"b":2,"a":3}',
 ];
 judge("a column is given once in each row, however it is spelled and however many there are", {
   accepted: [
@@ -296,7 +333,9 @@ judge("a column is given once in each row, however it is spelled and however man
   ],
   duplicate_key: [
     ...repeating.flatMap((row) => [
-      ...[insert(row), update(row), insert('{"a":1,"b":2}', row)],
+      insert(row),
+      update(row),
+      insert('{"a":1,"b":2}', row),
       insert('{"b":1,"a":2}', '{"x":1}', row),
     ]),
     insert('{"é":1,"\\u00e9":2}'),
@@ -340,7 +379,16 @@ judge("the parts of an operation and the columns of its rows are bounded", {
 
 const goodColumns = ["id", "first name", "größe", "$x", "a*b", "a\u00a0b", "x".repeat(128)];
 const badColumns = [
-  ...["", "*", "a.b", "users.id", "a'", 'a"', "a\\", "a`", "x".repeat(129), "😀".repeat(129)],
+  "",
+  "*",
+  "a.b",
+  "users.id",
+  "a'",
+  'a"',
+  "a\\",
+  "a`",
+  "x".repeat(129),
+  "😀".repeat(129),
   ...["\u0000", "\n", "\u001f", "\u007f", "\u0080", "\u009f"].map((control) => `a${control}b`),
 ];
 judge("a row's keys are column names without a table", {
@@ -437,8 +485,14 @@ judge("a type is a word, optionally with a length or a precision", {
   ),
   invalid_type: types(
     ..."8int _int int) int() int(1 int(a) int(-1) int(1,) int(1,2,3) n(1000000000)".split(" "),
-    ...["", "int unsigned", "int(1, 2)", "int (1)", `a${"x".repeat(63)}`],
-    ...["int; DROP TABLE users", "int\n", "größe"],
+    "",
+    "int unsigned",
+    "int(1, 2)",
+    "int (1)",
+    `a${"x".repeat(63)}`,
+    "int; DROP TABLE users",
+    "int\n",
+    "größe",
   ),
   wrong_type: [create({ ...id, type: 1 })],
 });
@@ -461,7 +515,10 @@ judge("a batch has 1 to 1000 elements, each an object with one operation", {
   accepted: [drops(1), drops(1000)],
   batch_size: [drops(0), drops(1001), '{"Batch":[],"Batch":[]}'],
   wrong_type: [
-    ...[{ Batch: drop("a") }, { Batch: null }, batch(drop("a"), null), batch([drop("a")])],
+    { Batch: drop("a") },
+    { Batch: null },
+    batch(drop("a"), null),
+    batch([drop("a")]),
     batch("DropTable"),
   ],
   no_operation: [batch({})],
@@ -501,7 +558,9 @@ judge(
   {
     accepted: [
       ...[null, 1, "x", [{}], { a: { b: [] } }].flatMap((trace) => [
-        ...[select({ trace }), truncate({ trace }), batch(select({ trace }))],
+        select({ trace }),
+        truncate({ trace }),
+        batch(select({ trace })),
         { CreateDatabase: { database: "main", trace } },
       ]),
       ...['{"a":1,"A":{"a":1}}', '[{"a":1},{"a":1}]', '"{\\"a\\":1}"'].map(traced),
@@ -509,8 +568,11 @@ judge(
     duplicate_key: [
       '{"DropDatabase":{"database":"main","trace":1,"tr\\u0061ce":2}}',
       ...[
-        ...['{"a":1,"a":2}', '{"a":1,"b":2,"\\u0061":3}', '{"a":{"b":{"c":1,"c":1}}}'],
-        ...['[0,[{"a":1},{"b":[{"c":1,"c":1}]}]]', '{"__proto__":1,"__proto__":2}'],
+        '{"a":1,"a":2}',
+        '{"a":1,"b":2,"\\u0061":3}',
+        '{"a":{"b":{"c":1,"c":1}}}',
+        '[0,[{"a":1},{"b":[{"c":1,"c":1}]}]]',
+        '{"__proto__":1,"__proto__":2}',
       ].map(traced),
     ],
     invalid_json: [traced('{"a":1,}')],

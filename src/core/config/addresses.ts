@@ -76,8 +76,16 @@ const serverUrls = {
   postgres: {
     example: "postgres://user@host:port/database",
     parameters: [
-      ...["host", "port", "user", "password", "application_name", "connect_timeout"],
-      ...["sslmode", "sslrootcert", "sslcert", "sslkey"],
+      "host",
+      "port",
+      "user",
+      "password",
+      "application_name",
+      "connect_timeout",
+      "sslmode",
+      "sslrootcert",
+      "sslcert",
+      "sslkey",
     ],
     timeout: "connect_timeout",
     mode: "sslmode",

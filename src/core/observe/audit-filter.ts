@@ -207,7 +207,9 @@ export function createMatcher(filter: AuditFilter): (line: ReadLine) => boolean 
   return (line) => {
     const time = Date.parse(line.time);
     const users = [
-      ...[line.user, line.author?.name, line.requester],
+      line.user,
+      line.author?.name,
+      line.requester,
       ...line.changes.flatMap(({ user, members = [], left = [] }) => [user, ...members, ...left]),
     ];
     return (

@@ -90,7 +90,8 @@ type Found = Omit<Constraint, "kind">;
 export const violations = {
   required: (table: string, column: string, found: Found = {}) =>
     violated(`${table} requires a value in column "${column}"`, {
-      ...{ kind: "not_null", ...found },
+      kind: "not_null",
+      ...found,
       ...(column !== "" && { columns: [column] }),
     }),
   reference: (table: string, name: string, found: Found = {}) =>

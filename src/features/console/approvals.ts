@@ -130,7 +130,7 @@ export async function showApprovals(c: ConsoleRequest): Promise<Response> {
   ) => html`<h2>${label}</h2>
 ${table(
   label,
-  [...["Query", "Requested by", "Interface"], ["Rows", "number"], ...moments],
+  ["Query", "Requested by", "Interface", ["Rows", "number"], ...moments],
   list.slice(0, SHOWN).map((one) => {
     return [
       html`${approvalLink(one)}${hint(html`<bdi>${texts.get(one.id)}</bdi>`)}`,

@@ -71,7 +71,9 @@ export function draftGrant(visitor: Visitor, line: ReadLine) {
   const groups = groupsNamed(visitor, line);
   const context = {
     via: via === "mcp" ? "mcp" : "query",
-    ...{ client, now: Date.now(), hasPreset: false },
+    client,
+    now: Date.now(),
+    hasPreset: false,
   } as const;
   for (const { operation, database, tables } of line.operations) {
     const permissions = permissionsIn(operation);
