@@ -62,3 +62,13 @@ t.test("no file of the source imports itself through others", async (t) => {
   for (const file of imports.keys()) follow(file, []);
   t.same(circles, []);
 });
+
+t.test("no literal is spread into another literal of its kind", async (t) => {
+  const wrong = globSync("{src,test,bench}/**/*.{ts,js}", { cwd: projectRoot })
+    .filter((file) => !file.includes("node_modules"))
+    .filter((file) => {
+      const text = readFileSync(path.join(projectRoot, file), "utf8");
+      return /^\s*\.\.\.(?:\{[^}]*\}|\[[^\]]*\]),?$(?!\n\s*\.\w)/m.test(text);
+    });
+  t.same(wrong, []);
+});
