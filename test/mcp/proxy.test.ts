@@ -363,6 +363,22 @@ for (const [type, frame] of [
   });
 }
 
+t.test("a response to HEAD ends with its head, and its connection is used again", async (t) => {
+  for (const length of [{ "content-length": "50" }, { "transfer-encoding": "chunked" }]) {
+    const { endpoint, upstream } = await openBefore(t, (_, response) => {
+      response.writeHead(200, { "content-type": "application/json", ...length });
+      response.end();
+    });
+    let connections = 0;
+    upstream.server.on("connection", () => connections++);
+    for (let turn = 0; turn < 2; turn++) {
+      const answer = await ask(endpoint.url, { method: "HEAD" });
+      t.match([answer.status, answer.headers["content-length"]], [200, length["content-length"]]);
+    }
+    t.equal(connections, 1);
+  }
+});
+
 t.test("a stream can be resumed only in a session of the caller", async (t) => {
   const { endpoint, upstream } = await openBefore(t, answering("text/event-stream"));
   const headers = { accept: "text/event-stream", "last-event-id": "7" };

@@ -247,10 +247,13 @@ export class AnswerReader {
   #left = 0;
   #chunks: ChunkedBody | undefined;
   #hasBytes = false;
+  readonly #isOfHead: boolean;
   #isStopped = false;
 
-  constructor(receiver: AnswerReceiver) {
+  /** @param isOfHead true for a response to HEAD, which has no content whatever its head says */
+  constructor(receiver: AnswerReceiver, isOfHead: boolean) {
     this.receiver = receiver;
+    this.#isOfHead = isOfHead;
   }
 
   /** Delivers nothing more, including data that is being read now. */
@@ -296,8 +299,8 @@ export class AnswerReader {
     this.#chunks = head.framing === "chunked" ? new ChunkedBody() : undefined;
     this.receiver.onHead(head);
     if (this.#isStopped) return undefined;
-    const isEmpty = head.framing === "none" || (head.framing === "length" && head.length === 0);
-    if (isEmpty) return { last: undefined, surplus: rest.length };
+    const hasNone = head.framing === "none" || (head.framing === "length" && head.length === 0);
+    if (hasNone || this.#isOfHead) return { last: undefined, surplus: rest.length };
     return rest.length === 0 ? undefined : this.#readBody(rest, head);
   }
 

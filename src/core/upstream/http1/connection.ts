@@ -99,7 +99,7 @@ export class Connection {
    * @param isLast true if the body is not used again, so that its memory can be freed at once
    */
   send(head: string, body: Buffer, receiver: AnswerReceiver, isLast = false): void {
-    this.#reader = new AnswerReader(receiver);
+    this.#reader = new AnswerReader(receiver, head.startsWith("HEAD "));
     this.#unsent = { head, body, isLast };
     if (this.#isReady) writeTogether(this.#write);
   }
