@@ -328,6 +328,7 @@ t.test("the media types and points in time of Elasticsearch pass", async (t) => 
     "application/yaml",
     "application/smile",
     "application/json; charset=utf-16",
+    "application/json; charset*=utf-8''utf-7",
   ]) {
     t.equal((await send("/logs-1/_search", type, "{}")).status, 415, type);
     const unknown = await send("/logs-1/_search?unknown=1", type, "{}");

@@ -28,12 +28,17 @@ t.test("only JSON in UTF-8 without an encoding is accepted", async (t) => {
   const quoted = ['application/json;charset="UTF-8"', "application/json ; charset=UTF8; a=b"];
   for (const type of [...good, ...quoted, "application/json;"]) t.equal(await ask(type), 200, type);
   t.equal(await ask("application/json", { "content-encoding": "identity" }), 200);
-  upstream.take();
+  for (const { headers } of upstream.take()) {
+    t.equal(headers["content-type"], "application/json", "no parameter is forwarded");
+  }
 
   const others = ["text/plain", "application/json5", "application/vnd.api+json", "text/json", ""];
   const endings = [", text/plain", " x", "; a", `${"; ".repeat(2000)}x`];
   const charsets = ["utf-16", "iso-8859-1", "utf-8; charset=utf-16", "utf-16; charset=utf-8"];
   for (const charset of [...charsets, '"utf-8']) endings.push(`; charset=${charset}`);
+  // Some parsers decode RFC 8187, ignore quotes, or look for the word anywhere.
+  endings.push("; charset*=utf-8''utf-7", "; charset*0=utf-; charset*1=7", "; xcharset=utf-7");
+  endings.push('; x=";charset=utf-7;"', "; charset=utf-8; Charset*=utf-8''utf-7");
   for (const ending of endings) others.push(`application/json${ending}`);
   for (const type of [undefined, ...others]) t.equal(await ask(type), 415, String(type));
   for (const encoding of ["gzip", "br", "identity, gzip", "x"]) {

@@ -293,6 +293,7 @@ for (const { what, site, tool, args } of places) {
       { "mcp-protocol-version": "" },
       { "mcp-protocol-version": "2024-11-05, 2026-07-28" },
       { "content-type": "application/json; charset=utf-16" },
+      { "content-type": "application/json; charset*=utf-8''utf-7" },
       { "content-type": "text/plain" },
       { "content-encoding": "gzip" },
     ];
@@ -375,6 +376,9 @@ t.test("headers in other spellings are not forwarded", async (t) => {
       await post(site, bob, body, { ...headers, [name]: "x" });
       t.strictSame(witness.take().map(protocolHeaders), expected, name);
     }
+    const typed = { ...headers, "content-type": 'application/json; charset="utf-8"; a=b' };
+    t.equal((await post(site, bob, body, typed)).status, 200);
+    t.strictSame(witness.take().map(protocolHeaders), expected, "parameters of the type");
   }
 });
 

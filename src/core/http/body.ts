@@ -64,12 +64,10 @@ const jsonType =
 function isJsonType(header: string | undefined): boolean {
   if (header === undefined) return false;
   if (header === "application/json") return true;
-  // The parser accepts headers that another parser may read differently, such as one with two
-  // charsets.
-  const charsets = header.match(/;[ \t]*charset=/gi)?.length ?? 0;
+  // Other parsers find a charset also in `charset*` (RFC 8187), within quotes, or twice.
+  const charsets = header.match(/charset/gi)?.length ?? 0;
   if (!jsonType.test(header) || charsets > 1) return false;
-  const { charset } = parse(header).parameters;
-  return charset === undefined || /^utf-?8$/i.test(charset);
+  return charsets === 0 || /^utf-?8$/i.test(parse(header).parameters.charset ?? "");
 }
 
 export function requireJson({ headers }: IncomingMessage): void {

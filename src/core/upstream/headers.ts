@@ -144,9 +144,13 @@ function isForwarded(name: string, { forwardHeaders }: HeaderPolicy): boolean {
   return forwarded.has(name) || name.startsWith("accept") || forwardHeaders.has(name);
 }
 
-/** The client headers sent with a query. */
+/**
+ * The client headers sent with a query. By a parameter of the type, such as a charset, an upstream
+ * could read other text than was judged.
+ */
 export function queryHeaders(headers: IncomingHttpHeaders, policy: HeaderPolicy) {
-  return keptHeaders(headers, (name) => isForwarded(name, policy), policy);
+  const kept = keptHeaders(headers, (name) => isForwarded(name, policy), policy);
+  return { ...kept, "content-type": "application/json" };
 }
 
 /** The client headers sent with requests that the gateway makes on its behalf. */

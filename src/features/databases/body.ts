@@ -146,7 +146,7 @@ function requireType(exchange: Exchange, types: readonly string[]): void {
   const [type = "", ...parameters] = written.toLowerCase().split(";");
   const isListed = types.includes("*") || types.includes(type.trim());
   const isUtf8 = parameters.every(
-    (one) => !/^\s*charset\s*=/.test(one) || /^\s*charset\s*=\s*"?utf-?8"?\s*$/.test(one),
+    (one) => !one.includes("charset") || /^\s*charset\s*=\s*"?utf-?8"?\s*$/.test(one),
   );
   if (isListed && (isUtf8 || types.includes("*"))) return;
   const message = `Content-Type must be ${types.join(" or ")} in UTF-8 here`;

@@ -228,7 +228,11 @@ function upstreamHeaders(
   }
   // Responses may need filtering, so they must not be compressed.
   headers["accept-encoding"] = "identity";
-  if (body !== undefined) headers["content-length"] = String(body.length);
+  if (body !== undefined) {
+    // A parameter, such as a charset, could change how the server reads the message.
+    headers["content-type"] = "application/json";
+    headers["content-length"] = String(body.length);
+  }
   const { forwardedFor, proto, host } = peer;
   // While authentication is off, the gateway vouches for no identity.
   const known = auth.enabled ? identity : undefined;
