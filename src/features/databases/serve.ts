@@ -40,14 +40,7 @@ import {
 import { badRequest, brokenAnswer, limitedBody, type ReadBody, readBodyFor } from "./body.ts";
 import { Handles } from "./handles.ts";
 import { Lookups, readAnswer } from "./lookups.ts";
-import {
-  createFinder,
-  type FindEndpoints,
-  readPath,
-  readQuery,
-  respell,
-  writeQuery,
-} from "./path.ts";
+import { createFinder, type FindPath, readPath, readQuery, respell, writeQuery } from "./path.ts";
 import type { Access, Plan, Preset, PresetEndpoint, PresetRequest } from "./preset.ts";
 
 /** @throws Refusal `invalid_database` or `invalid_table` */
@@ -234,7 +227,7 @@ function passedHeaders(
 
 export class PresetServer {
   readonly preset: Preset;
-  readonly #find: FindEndpoints;
+  readonly #find: FindPath;
   readonly #headers: ReadonlySet<string>;
   readonly #lookups: Lookups;
   readonly #handles: Handles;
