@@ -1,5 +1,4 @@
 import { type ChildProcess, type ForkOptions, fork } from "node:child_process";
-import { EventEmitter } from "node:events";
 import path from "node:path";
 import type { Readable } from "node:stream";
 
@@ -76,8 +75,8 @@ interface ChannelOptions<Own extends Calls, Other extends Calls, Failure> {
  */
 export class Channel<Own extends Calls, Other extends Calls, Failure> {
   readonly #options: ChannelOptions<Own, Other, Failure>;
-  /** Has a listener for each unanswered call. */
-  readonly #answers = new EventEmitter();
+  /** The unanswered calls by id. */
+  readonly #asked = new Map<number, PromiseWithResolvers<unknown>>();
   readonly #answering = new Map<number, AbortController>();
   #end: Error | undefined;
   #lastId = 0;
@@ -87,7 +86,7 @@ export class Channel<Own extends Calls, Other extends Calls, Failure> {
   }
 
   get isWaiting(): boolean {
-    return this.#answers.eventNames().length > 0;
+    return this.#asked.size > 0;
   }
 
   /**
@@ -104,18 +103,16 @@ export class Channel<Own extends Calls, Other extends Calls, Failure> {
   ): Promise<Other[Name]["answer"]> {
     if (this.#end !== undefined) throw this.#end;
     const id = ++this.#lastId;
-    const { promise, resolve, reject } = Promise.withResolvers<Other[Name]["answer"]>();
-    this.#answers.once(String(id), (error: Error | undefined, answer: Other[Name]["answer"]) =>
-      error === undefined ? resolve(answer) : reject(error),
-    );
+    const asked = Promise.withResolvers<Other[Name]["answer"]>();
+    this.#asked.set(id, asked);
     const cancel = () => this.#options.send({ kind: "cancel", id });
     try {
       this.#options.send({ kind: "ask", id, name, ask });
       if (signal?.aborted) cancel();
       signal?.addEventListener("abort", cancel);
-      return await promise;
+      return await asked.promise;
     } finally {
-      this.#answers.removeAllListeners(String(id));
+      this.#asked.delete(id);
       signal?.removeEventListener("abort", cancel);
     }
   }
@@ -129,14 +126,14 @@ export class Channel<Own extends Calls, Other extends Calls, Failure> {
     const { kind, id } = message;
     if (kind === "ask") void this.#answer(id, message.name, message.ask);
     else if (kind === "cancel") this.#answering.get(id)?.abort();
-    else if (kind === "answer") this.#answers.emit(String(id), undefined, message.answer);
-    else this.#answers.emit(String(id), this.#options.errors.decode(message.failure));
+    else if (kind === "answer") this.#asked.get(id)?.resolve(message.answer);
+    else this.#asked.get(id)?.reject(this.#options.errors.decode(message.failure));
   }
 
   /** Aborts the calls being answered, and rejects those that wait for an answer with `reason`. */
   close(reason: Error = new ChannelClosedError()): void {
     this.#end = reason;
-    for (const id of this.#answers.eventNames()) this.#answers.emit(id, reason);
+    for (const { reject } of this.#asked.values()) reject(reason);
     for (const controller of this.#answering.values()) controller.abort();
   }
 
