@@ -173,7 +173,7 @@ export interface ReadBody {
 const nothing: ReadBody = { bytes: Buffer.alloc(0), json: undefined };
 
 /** The only form that is read, so that no two parsers find different boundaries. */
-const related = /^multipart\/related; *boundary="?([A-Za-z0-9'_-]{1,70})"?$/i;
+const related = /^multipart\/related; *boundary=("?)([A-Za-z0-9'_-]{1,70})\1$/i;
 const jsonPart = /^\r\ncontent-type: *application\/json\r\n\r\n/i;
 const otherField = "(?:content-(?:type|length|encoding):[^\\r\\n]*\\r\\n)*";
 const fileField = 'content-disposition: *attachment; *filename="[^"\\r\\n]+"\\r\\n';
@@ -186,7 +186,7 @@ const filePart = new RegExp(`^\\r\\n${otherField}${fileField}${otherField}\\r\\n
  * @throws Refusal `bad_request`
  */
 function firstPart(bytes: Buffer, contentType: string): Buffer {
-  const [, boundary] = related.exec(contentType) ?? [];
+  const [, , boundary] = related.exec(contentType) ?? [];
   if (boundary === undefined)
     throw badRequest("Content-Type must be multipart/related; boundary=…");
   // Latin-1 has one character for each byte.
@@ -201,12 +201,9 @@ function firstPart(bytes: Buffer, contentType: string): Buffer {
 }
 
 async function parse(kind: BodyKind, bytes: Buffer, type = ""): Promise<ReadBody> {
-  if (kind === "json" || kind === "optional json") {
-    const isPart = /^multipart\//i.test(type);
-    const json = await readAnyJson(isPart ? firstPart(bytes, type) : bytes);
-    return { bytes, json };
-  }
-  return { bytes, json: undefined };
+  if (kind !== "json" && kind !== "optional json") return { bytes, json: undefined };
+  const isPart = /^multipart\//i.test(type);
+  return { bytes, json: await readAnyJson(isPart ? firstPart(bytes, type) : bytes) };
 }
 
 /**

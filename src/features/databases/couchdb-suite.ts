@@ -334,6 +334,7 @@ const attacks: readonly Attack[] = [
       ["writer", related("related", '{"_id":"a","_id":"b"}'), 400],
       ["writer", withType(parts, 'multipart/related; boundary="y"'), 400],
       ["writer", withType(parts, "multipart/related; boundary=x; boundary=y"), 400],
+      ["writer", withType(parts, 'multipart/related; boundary="x'), 400],
       ["writer", withType(parts, "multipart/mixed; boundary=x"), 415],
       ["reader", parts, 403],
       ["writer", withType(post(at("related"), {}), "multipart/form-data; boundary=x"), 405],
