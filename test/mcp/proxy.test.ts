@@ -341,6 +341,28 @@ for (const [what, type, id, ...pieces] of [
   });
 }
 
+t.test("a request about a task names it once, by taskId", async (t) => {
+  const created = answering("application/json", resultOf('{"taskId":"mine"}'));
+  const { endpoint, upstream } = await openBefore(t, created);
+  await ask(endpoint.url, call);
+  upstream.take();
+  for (const method of ["get", "result", "update", "cancel"]) {
+    for (const params of [
+      {},
+      // The Python SDK also reads the names of its fields.
+      { task_id: "other" },
+      { taskId: "mine", task_id: "other" },
+      { taskId: "mine", TASK_ID: "other" },
+      { _meta: {}, meta: {}, taskId: "mine" },
+    ]) {
+      const sent = handshakeCall(`tasks/${method}`, params);
+      const { error } = messageOf(await ask(endpoint.url, sent));
+      t.match(error, { code: /-3260[02]/ }, sent.body);
+    }
+  }
+  t.same(upstream.take(), []);
+});
+
 for (const [type, frame] of [
   ["application/json", (json: string) => json],
   ["text/event-stream", (json: string) => `data: ${json}\n\n`],

@@ -160,11 +160,12 @@ function invalid(problem: string, id?: MessageId): McpRefused {
   return new McpRefused("invalidRequest", `Invalid request: ${problem}`, { id });
 }
 
-const fold = memoize((key) => key.toUpperCase().toLowerCase());
+/** Servers may ignore case, or take `task_id` for `taskId`. */
+const fold = memoize((key) => key.toUpperCase().toLowerCase().replaceAll("_", ""));
 
 const MAX_KEY_BYTES = 256;
 
-/** @throws McpRefused for a key that differs from a known one only by case, which servers ignore */
+/** @throws McpRefused for a key that servers may take for a known one */
 export function* readKnownMembers(
   value: Buffer,
   known: readonly string[],
@@ -174,7 +175,7 @@ export function* readKnownMembers(
   yield* visitCheckedMembers(value, (key, member) => {
     if (known.includes(key)) members.set(key, member);
     else if (key.length <= MAX_KEY_BYTES && known.some((one) => fold(one) === fold(key))) {
-      throw invalid("a member differs from a protocol member only by case", id);
+      throw invalid("a member differs from a protocol member only by case or underscores", id);
     }
   });
   return members;

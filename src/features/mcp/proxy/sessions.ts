@@ -187,8 +187,8 @@ export async function requireOwnTask(
   { method, name, id }: McpMessage,
   username: string,
 ): Promise<void> {
-  if (!method.startsWith("tasks/") || name === undefined) return;
-  if (await sessions.use(taskKey(name), username)) return;
+  if (!method.startsWith("tasks/") || method === "tasks/list") return;
+  if (name !== undefined && (await sessions.use(taskKey(name), username))) return;
   throw new McpRefused("invalidParams", "Invalid params: Task not found", { status: 200, id });
 }
 
