@@ -1,4 +1,4 @@
-import { accessSync, constants, existsSync, readFileSync, statSync } from "node:fs";
+import { accessSync, constants, existsSync, globSync, readFileSync, statSync } from "node:fs";
 import path from "node:path";
 import { findDataDirectory, hasOwnEngine } from "../app/own-engine.ts";
 import { directoryProblem } from "../core/base/files/guarded.ts";
@@ -56,6 +56,11 @@ export function exposureWarnings(loaded: LoadedConfiguration) {
   }
   if (routes.length > 0 && hasOwnEngine(loaded) && upstream.databases.length === 0) {
     warn("[[routes]] answer 404: the engine has no paths; name a server in upstream.url");
+  }
+  const data = findDataDirectory(loaded);
+  const unused = data === undefined ? [] : globSync("*.{db,db3,sqlite3}", { cwd: data });
+  for (const name of unused) {
+    warn(`${name} in ${data} is not used as a database: rename it to ${databaseFile(name)}`);
   }
   for (const { issuer, jwks_file: keys } of allIssuers(loaded.configuration)) {
     const problem = keys === undefined ? undefined : keySetProblem(keys);
@@ -115,6 +120,11 @@ const reasons: Readonly<Record<string, string>> = {
   EROFS: "the file system is read-only:",
 };
 
+/** Such as `shop.sqlite` for `data/shop.db`. */
+function databaseFile(file: string): string {
+  return `${path.parse(file).name}.sqlite`;
+}
+
 /** Explains why it cannot be written, as far as that can be checked without writing. */
 function writeProblem({ file, isDirectory, makesParents }: Written): string | undefined {
   let found = file;
@@ -126,9 +136,9 @@ function writeProblem({ file, isDirectory, makesParents }: Written): string | un
   }
   if (statSync(found).isDirectory() !== mustBeDirectory) {
     if (!mustBeDirectory) return `${found} is a directory`;
-    const isFile = found.endsWith(".sqlite");
-    const hint = isFile ? `; its directory is the URL: sqlite:${path.dirname(found)}` : "";
-    return `${found} is not a directory${hint}`;
+    const isDatabase = /\.(?:sqlite3?|db3?)$/.test(found);
+    const place = `write sqlite:${path.dirname(found)}, and call the file ${databaseFile(found)}`;
+    return `${found} is not a directory${isDatabase ? `; ${place}` : ""}`;
   }
   try {
     accessSync(found, mustBeDirectory ? constants.W_OK | constants.X_OK : constants.W_OK);

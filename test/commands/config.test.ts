@@ -169,11 +169,12 @@ t.test("config check reports every path that a start cannot write", async (t) =>
   ];
   t.strictSame([code, stderr], [1, lines.map((line) => `gatehouse: ${line}\n`).join("")]);
   t.notOk(existsSync(inTheWay("gone")), "nothing is created");
-  const shop = inTheWay("shop.sqlite");
-  writeFileSync(shop, "");
+  const files = ["shop.sqlite", "shop.db"].map(inTheWay);
+  for (const file of files) writeFileSync(file, "");
+  const advice = `write sqlite:${home}, and call the file shop.sqlite`;
   for (const [url, reason] of [
     [`${home}/no/such`, `the directory ${home}/no does not exist`],
-    [shop, `${shop} is not a directory; its directory is the URL: sqlite:${home}`],
+    ...files.map((file) => [file, `${file} is not a directory; ${advice}`]),
   ]) {
     writeFileSync(inTheWay("gateway.toml"), `[upstream]\nurl = "sqlite:${url}"\n`);
     const refused = await gatehouse.run("config check");
@@ -227,6 +228,29 @@ t.test(
     }
   },
 );
+
+t.test("config check and the start warn about SQLite files with another suffix", async (t) => {
+  const gatehouse = install(t);
+  const data = path.join(gatehouse.home, "dbs");
+  mkdirSync(data);
+  for (const name of ["shop.db", "a.sqlite3", "main.sqlite"]) {
+    writeFileSync(path.join(data, name), "");
+  }
+  const config = `[upstream]\nurl = "sqlite:${data}"\n`;
+  writeFileSync(path.join(gatehouse.home, "gateway.toml"), config, { mode: 0o600 });
+  const warnings = ["a.sqlite3", "shop.db"].map(
+    (name) =>
+      `${name} in ${data} is not used as a database: rename it to ${path.parse(name).name}.sqlite`,
+  );
+  const { code, stderr } = await gatehouse.run("config check");
+  t.strictSame(
+    [code, stderr.trimEnd().split("\n").sort()],
+    [0, warnings.map((one) => `warning: ${one}`)],
+  );
+  const gateway = await startGateway(t, { config });
+  const logged = gateway.service.log.filter(({ level }) => level === "warn").map(({ msg }) => msg);
+  t.strictSame(logged.filter((msg) => warnings.includes(String(msg))).sort(), warnings);
+});
 
 t.test("config check and the start warn about a jwks_file that is not a key set", async (t) => {
   const issuer = "https://kubernetes.default.svc";
