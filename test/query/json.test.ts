@@ -202,15 +202,17 @@ t.test("a body that is not an object is refused", async (t) => {
     t.equal(verdict(body), "invalid_json", body);
   const remedy = '; send JSON, such as {"Select": {"database": "main", ...}}; see docs/query.md';
   for (const [body, problem] of [
-    ["SELECT * FROM orders", "something else is where a value is expected"],
+    ["SELECT * FROM orders", "a value is expected"],
     ["truncate table orders", "a word is not true, false or null"],
-    ["db.orders.find({})", "something else is where a value is expected"],
-    ["", "the body ends where a value is expected"],
+    ["db.orders.find({})", "a value is expected"],
+    ["", "a value is expected, but the body ends"],
     ['"SELECT 1"', "an object with one operation key is expected, a string was found"],
     ["[]", "an object with one operation key is expected, an array was found"],
   ] as const) {
     t.equal(refusalOf(body).message, `query body, byte 0: ${problem}${remedy}`);
   }
+  t.match(refusalOf("{'Select': {}}").message, /byte 1: a key in double quotes is expected$/);
+  t.match(refusalOf('{"Select": }').message, /byte 11: a value is expected, } was found$/);
 });
 
 t.test("a syntax error has its byte offset", async (t) => {

@@ -255,9 +255,9 @@ export function scalarEnd(bytes: Buffer, start: number): number {
 
 export function unexpected(bytes: Buffer, position: number, wanted: string): JsonFault {
   const sign = String.fromCharCode(bytes[position] ?? 0);
-  const other = "{}[]:,".includes(sign) ? `${sign} is` : "something else is";
-  const found = position >= bytes.length ? "the body ends" : other;
-  return new JsonFault("invalid_json", `${found} where ${wanted} is expected`, position);
+  const other = "{}[]:,".includes(sign) ? `, ${sign} was found` : "";
+  const found = position >= bytes.length ? ", but the body ends" : other;
+  return new JsonFault("invalid_json", `${wanted} is expected${found}`, position);
 }
 
 /** @throws JsonFault for invalid UTF-8 and a byte-order mark */

@@ -53,7 +53,7 @@ function containerEnd(
   if (isObject) keys.clear();
   for (;;) {
     if (isObject) {
-      if (bytes[position] !== QUOTE) throw unexpected(bytes, position, "a key");
+      if (bytes[position] !== QUOTE) throw unexpected(bytes, position, "a key in double quotes");
       const plain = plainEnd(bytes, position + 1);
       const hasEscape = bytes[plain] !== QUOTE;
       const end = hasEscape ? stringEnd(bytes, position) : plain + 1;

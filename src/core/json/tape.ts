@@ -454,7 +454,7 @@ export class Tape {
     const { bytes } = this;
     const depth = this.#depth;
     this.#phase = KEY;
-    if (bytes[position] !== QUOTE) throw unexpected(bytes, position, "a key");
+    if (bytes[position] !== QUOTE) throw unexpected(bytes, position, "a key in double quotes");
     const mode = this.#modes[depth];
     let value: number;
     if (mode === TOKENS) {

@@ -178,7 +178,7 @@ export class QueryTape extends Tape {
       // The value may follow after more white space this time.
       return spaceEnd(bytes, start + expected.end - expected.start);
     }
-    if (bytes[start] !== QUOTE) throw unexpected(bytes, start, "a key");
+    if (bytes[start] !== QUOTE) throw unexpected(bytes, start, "a key in double quotes");
     const end = stringEnd(bytes, start);
     const text = unescaped(bytes, start, end);
     if (!isColumnName(text)) {
