@@ -127,17 +127,11 @@ export function isEmpty({ user, group, grants }: HolderRecords): boolean {
 }
 
 export function planReplacement(snapshot: Snapshot, changes: readonly Change[]): Replacement {
-  const holders = [...new Set(changes.map(changedHolder))];
-  const before = holders.map((holder) => holderRecords(snapshot, holder));
-  const after = applyChanges(joinRecords(before, snapshot.boundaries), changes);
-  const left = holders.map((holder): [Holder, HolderRecords] => [
-    holder,
-    {
-      user: after.users.find(({ username }) => userHolder(username) === holder),
-      group: after.groups.find(({ name }) => groupHolder(name) === holder),
-      grants: after.grants.filter((grant) => grant.holder === holder),
-    },
-  ]);
+  const left = Array.from(Map.groupBy(changes, changedHolder), ([holder, some]) => {
+    const before = joinRecords([holderRecords(snapshot, holder)], snapshot.boundaries);
+    const { users, groups, grants } = applyChanges(before, some);
+    return [holder, { user: users[0], group: groups[0], grants }] as const;
+  });
   return { records: new Map(left) };
 }
 
