@@ -17,6 +17,7 @@ import { type Change, latestIssue, userLosingTokens } from "../core/access/recor
 import { isKnownHolder, type Snapshot } from "../core/access/snapshot.ts";
 import { changeAccessFile } from "../core/access/write.ts";
 import { isThere, nameOfUser, permissionProblem } from "../core/base/files/guarded.ts";
+import { memoizeByObject } from "../core/base/memoize.ts";
 import { invocation } from "../core/base/product.ts";
 import { Refusal, type RefusalCode, refusals } from "../core/base/refusal.ts";
 import { didYouMean } from "../core/base/suggestion.ts";
@@ -106,20 +107,16 @@ export async function naming<T>(about: About, work: () => Promise<T>): Promise<T
   }
 }
 
-const stores = new WeakMap<LoadedConfiguration, Promise<StoreOperator>>();
+const operatorOf = memoizeByObject(async ({ configuration }: LoadedConfiguration) => {
+  const { openStore, operateStore } = await import("../features/store/open.ts");
+  const store = await openStore(configuration);
+  atEnd(() => store.close());
+  return operateStore(store, warn);
+});
 
 /** Opens the store once per command, which closes it at its end; undefined if all state is in files. */
 export function openOperator(loaded: LoadedConfiguration): Promise<StoreOperator> | undefined {
-  if (loaded.configuration.store.url === undefined) return undefined;
-  const known = stores.get(loaded);
-  if (known !== undefined) return known;
-  const opening = import("../features/store/open.ts").then(async ({ openStore, operateStore }) => {
-    const store = await openStore(loaded.configuration);
-    atEnd(() => store.close());
-    return operateStore(store, warn);
-  });
-  stores.set(loaded, opening);
-  return opening;
+  return loaded.configuration.store.url === undefined ? undefined : operatorOf(loaded);
 }
 
 function openAccessOperator(loaded: LoadedConfiguration): Promise<StoreOperator> | undefined {

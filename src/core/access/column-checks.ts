@@ -1,3 +1,4 @@
+import { memoizeByObject } from "../base/memoize.ts";
 import { quoteName } from "../json/fault.ts";
 import type { OperationNode, Position } from "../query/node.ts";
 import { FoldedNames } from "./entries.ts";
@@ -12,22 +13,16 @@ export interface TableRight extends GivenRight {
   readonly node: OperationNode | undefined;
 }
 
-const folded = new WeakMap<Grant, FoldedNames>();
-
 /** All columns that an entry names, remembered because folding takes longer than judging. */
-function columnsNamedBy(grant: Grant): FoldedNames {
-  let names = folded.get(grant);
-  if (names === undefined) {
-    const { columns = [], writableColumns = [], rowFilter = [], requireWhere = [] } = grant;
-    const filtered = rowFilter.map(({ column }) => column);
-    names = new FoldedNames();
-    for (const name of new Set([...columns, ...writableColumns, ...filtered, ...requireWhere])) {
-      names.add(name);
-    }
-    folded.set(grant, names);
+const columnsNamedBy = memoizeByObject((grant: Grant) => {
+  const { columns = [], writableColumns = [], rowFilter = [], requireWhere = [] } = grant;
+  const filtered = rowFilter.map(({ column }) => column);
+  const names = new FoldedNames();
+  for (const name of new Set([...columns, ...writableColumns, ...filtered, ...requireWhere])) {
+    names.add(name);
   }
   return names;
-}
+});
 
 const writing: ReadonlySet<Position> = new Set(["values", "set", "add", "bind", "update"]);
 

@@ -1,6 +1,7 @@
 /** Group membership, and the entries that a caller has from groups. */
 
 import { isDeepStrictEqual } from "node:util";
+import { memoizeByObject } from "../base/memoize.ts";
 import { placeName } from "../query/names.ts";
 import {
   DatabaseGrants,
@@ -27,34 +28,32 @@ import { ownGrants, type Snapshot } from "./snapshot.ts";
 /** A user, with the groups and attributes of the token if there is one. */
 export type Caller = Pick<Subject, "username" | "groups" | "attributes">;
 
-const memberships = new WeakMap<ReadonlyMap<string, Group>, Map<string, readonly string[]>>();
+const membershipsIn = memoizeByObject((groups: ReadonlyMap<string, Group>) => {
+  const memberships = new Map<string, readonly string[]>();
+  for (const { name, members } of groups.values()) {
+    for (const member of members)
+      memberships.set(member, [...(memberships.get(member) ?? []), name]);
+  }
+  return memberships;
+});
 
 /** The names of the local groups that have a user as a member. */
 export function listLocalGroups({ groups }: Snapshot, username: string): readonly string[] {
-  if (groups.size === 0) return [];
-  let index = memberships.get(groups);
-  if (index === undefined) {
-    index = new Map();
-    for (const { name, members } of groups.values()) {
-      for (const member of members) index.set(member, [...(index.get(member) ?? []), name]);
-    }
-    memberships.set(groups, index);
-  }
-  return index.get(username) ?? [];
+  return groups.size === 0 ? [] : (membershipsIn(groups).get(username) ?? []);
 }
 
-const issuersOfGroups = new WeakMap<Snapshot["grants"], ReadonlySet<string>>();
+function issuerPrefix(name: string): string {
+  return name.slice(0, Math.max(0, name.indexOf(":")));
+}
+
+const issuersOfGroups = memoizeByObject((grants: Snapshot["grants"]) => {
+  const groups = grants.keys().flatMap((holder) => [groupOf(holder) ?? ""]);
+  return new Set(groups.map(issuerPrefix).filter((prefix) => prefix !== ""));
+});
 
 /** True for a user of an issuer whose groups have entries. Only a token tells its groups. */
 export function mayHaveTokenGroups({ grants }: Snapshot, username: string): boolean {
-  const issuerPrefix = (name: string) => name.slice(0, Math.max(0, name.indexOf(":")));
-  let issuers = issuersOfGroups.get(grants);
-  if (issuers === undefined) {
-    const groups = grants.keys().flatMap((holder) => [groupOf(holder) ?? ""]);
-    issuers = new Set(groups.map(issuerPrefix).filter((prefix) => prefix !== ""));
-    issuersOfGroups.set(grants, issuers);
-  }
-  return issuers.has(issuerPrefix(username));
+  return issuersOfGroups(grants).has(issuerPrefix(username));
 }
 
 /** The caller's local groups, and the groups of the token. */
@@ -90,7 +89,9 @@ interface Cache {
   readonly byGroups: WeakMap<readonly string[], Merged>;
 }
 
-const caches = new WeakMap<Snapshot, Cache>();
+const cacheFor = memoizeByObject((_: Snapshot): Cache => {
+  return { byName: new Map(), byGroups: new WeakMap() };
+});
 
 /**
  * The caller's entries, merged with those of the caller's groups.
@@ -103,11 +104,7 @@ export function effectiveGrants(snapshot: Snapshot, caller: Caller, now?: number
   if (!hasGroups && listLocalGroups(snapshot, username).length === 0) {
     return ownGrants(snapshot, userHolder(username));
   }
-  let cache = caches.get(snapshot);
-  if (cache === undefined) {
-    cache = { byName: new Map(), byGroups: new WeakMap() };
-    caches.set(snapshot, cache);
-  }
+  const cache = cacheFor(snapshot);
   const known = hasGroups ? cache.byGroups.get(groups) : cache.byName.get(username);
   if (known?.username === username) {
     const isTimed = known.from > 0 || known.until < Number.POSITIVE_INFINITY;

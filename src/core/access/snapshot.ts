@@ -1,5 +1,6 @@
 import { epochSeconds } from "../base/clock.ts";
 import { type Steps, visitEach } from "../base/cooperative-scheduling.ts";
+import { memoizeByObject } from "../base/memoize.ts";
 import { Refusal } from "../base/refusal.ts";
 import type { PermissionClass } from "../query/permissions.ts";
 import { entriesIn, GrantCollection, type GrantConflict, type UserGrants } from "./entries.ts";
@@ -76,25 +77,23 @@ export function isKnownHolder({ users, groups }: Snapshot, holder: Holder): bool
   return users.has(username) || isExternalUsername(username);
 }
 
-const people = new WeakMap<Snapshot["users"], Map<string, ReadonlySet<string>>>();
+const joinedNames = memoizeByObject((users: Snapshot["users"]) => {
+  const joined = new Map<string, ReadonlySet<string>>();
+  for (const { username, sameAs } of users.values()) {
+    if (sameAs === undefined) continue;
+    const names = new Set<string>();
+    for (const name of [username, sameAs]) {
+      names.add(name);
+      for (const other of joined.get(name) ?? []) names.add(other);
+    }
+    for (const name of names) joined.set(name, names);
+  }
+  return joined;
+});
 
 /** All names of a person: those that `same_as` joins, in either direction and over several records. */
 export function namesOfPerson({ users }: Snapshot, username: string): ReadonlySet<string> {
-  let joined = people.get(users);
-  if (joined === undefined) {
-    joined = new Map();
-    for (const { username, sameAs } of users.values()) {
-      if (sameAs === undefined) continue;
-      const names = new Set<string>();
-      for (const name of [username, sameAs]) {
-        names.add(name);
-        for (const other of joined.get(name) ?? []) names.add(other);
-      }
-      for (const name of names) joined.set(name, names);
-    }
-    people.set(users, joined);
-  }
-  return joined.get(username) ?? new Set([username]);
+  return joinedNames(users).get(username) ?? new Set([username]);
 }
 
 /** External users with entries but no record. */

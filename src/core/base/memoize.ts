@@ -18,6 +18,20 @@ export function memoize<Result extends object | string | boolean>(
   };
 }
 
+/** Memoizes a function of an object, for as long as the object exists. */
+export function memoizeByObject<Key extends object, Result extends object | string>(
+  compute: (key: Key) => Result,
+): (key: Key) => Result {
+  const known = new WeakMap<Key, Result>();
+  return (key) => {
+    const remembered = known.get(key);
+    if (remembered !== undefined) return remembered;
+    const result = compute(key);
+    known.set(key, result);
+    return result;
+  };
+}
+
 /** Memoizes only the last argument, for repeated calls with the same one. */
 export function memoizeLast<Key, Answer>(make: (key: Key) => Answer): (key: Key) => Answer {
   let last: { readonly key: Key; readonly answer: Answer } | undefined;

@@ -1,7 +1,7 @@
 import type { IncomingMessage } from "node:http";
 import { BlockList, isIP, isIPv6, Socket } from "node:net";
 import type { Duplex } from "node:stream";
-import { memoize } from "../base/memoize.ts";
+import { memoize, memoizeByObject } from "../base/memoize.ts";
 import { Refusal } from "../base/refusal.ts";
 import { tokenHeaders } from "../config/schema.ts";
 import type { LoginOrigin } from "../identity/throttle.ts";
@@ -102,18 +102,13 @@ export function createPeerReader(
   };
 }
 
-const disconnects = new WeakMap<Socket, AbortSignal>();
-
 /** Aborts when the connection closes. All requests of a connection share one signal. */
-function disconnectSignal(socket: Socket): AbortSignal {
-  const known = disconnects.get(socket);
-  if (known !== undefined) return known;
+const disconnectSignal = memoizeByObject((socket: Socket): AbortSignal => {
   const controller = new AbortController();
-  disconnects.set(socket, controller.signal);
   if (socket.destroyed) controller.abort();
   else socket.once("close", () => controller.abort());
   return controller.signal;
-}
+});
 
 export function loginOrigin(
   { address, isUntrustedProxy }: Peer,

@@ -9,7 +9,7 @@ import { parsePasswordHash } from "../access/password-hash.ts";
 import { EVERY_DATABASE } from "../access/roles.ts";
 import { blankUser, type Snapshot, type User } from "../access/snapshot.ts";
 import { epochSeconds } from "../base/clock.ts";
-import { memoize } from "../base/memoize.ts";
+import { memoize, memoizeByObject } from "../base/memoize.ts";
 import { Refusal, type RefusalCode } from "../base/refusal.ts";
 import { type Door, tokenHeaders } from "../config/schema.ts";
 import type { IssuerStates } from "../observe/metrics.ts";
@@ -121,21 +121,16 @@ export function authenticateChallenges(accept: readonly string[], bearer: string
 }
 
 const FINGERPRINT_BYTES = 8;
-const credentials = new WeakMap<User, string>();
 
 /**
  * The `cred` claim of valid tokens, a fingerprint of the salt. It changes with every new password,
  * reveals nothing about it, and is empty without one.
  */
-export function passwordFingerprint(user: User): string {
-  const known = credentials.get(user);
-  if (known !== undefined) return known;
+export const passwordFingerprint = memoizeByObject((user: User): string => {
   const { salt = "" } = parsePasswordHash(user.passwordHash ?? "") ?? {};
   const digest = hash("sha256", salt, "buffer").subarray(0, FINGERPRINT_BYTES);
-  const credential = salt === "" ? "" : digest.toString("base64url");
-  credentials.set(user, credential);
-  return credential;
-}
+  return salt === "" ? "" : digest.toString("base64url");
+});
 
 /** The earliest issue time, in epoch seconds, of tokens that are still valid for this user. */
 export function earliestIssue(

@@ -1,5 +1,6 @@
 import { sql } from "kysely";
 import { LRUCache } from "lru-cache";
+import { memoizeByObject } from "../../core/base/memoize.ts";
 import { foldCase, isPlainName } from "../../core/query/names.ts";
 import { EngineRefusal } from "../refusal.ts";
 import type { InsertColumn } from "../remote/change.ts";
@@ -25,15 +26,10 @@ export interface MysqlTable extends Table<MysqlColumn> {
 }
 
 /** Tables of a server by their descriptions. Plans of queries are kept with their table. */
-const describedOn = new WeakMap<ServerAddress, LRUCache<string, MysqlTable>>();
-
-function describedTables({ address }: MysqlSession): LRUCache<string, MysqlTable> {
+const describedOn = memoizeByObject((_: ServerAddress) => {
   const sizeCalculation = (_table: MysqlTable, description: string) => description.length;
-  const known = describedOn.get(address);
-  const tables = known ?? new LRUCache({ maxSize: 4 * 1024 * 1024, sizeCalculation });
-  if (known === undefined) describedOn.set(address, tables);
-  return tables;
-}
+  return new LRUCache<string, MysqlTable>({ maxSize: 4 * 1024 * 1024, sizeCalculation });
+});
 
 /** In the order of their names. */
 export function readTables(context: MysqlContext, names: readonly string[]): Promise<MysqlTable[]> {
@@ -43,7 +39,7 @@ export function readTables(context: MysqlContext, names: readonly string[]): Pro
 /** Names are compared exactly, so that only one spelling reaches a table. */
 export async function readTable(context: MysqlContext, name: string): Promise<MysqlTable> {
   const { session, schema } = context;
-  const described = describedTables(session);
+  const described = describedOn(session.address);
   const definition = await readDefinition(context, name);
   if (definition === undefined) {
     const view = await readColumnsOf(context, name);
@@ -97,7 +93,7 @@ async function readColumnsOf(
   withEngine = false,
 ): Promise<MysqlTable> {
   const { session, schema } = context;
-  const described = describedTables(session);
+  const described = describedOn(session.address);
   const parts = descriptionSql(schema, name, session.server.isMariaDb);
   const found = await session.rows(sql`${sql.join(parts, sql` union all `)} order by 3`);
   const rows = found.filter(([inSchema, ofTable]) => inSchema === schema && ofTable === name);

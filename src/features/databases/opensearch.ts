@@ -1,4 +1,5 @@
 import { runCooperatively } from "../../core/base/cooperative-scheduling.ts";
+import { memoizeByObject } from "../../core/base/memoize.ts";
 import type { Refusal } from "../../core/base/refusal.ts";
 import { parseUnrounded } from "../../core/json/exact.ts";
 import { quoteName } from "../../core/json/fault.ts";
@@ -65,31 +66,18 @@ function requireOne(name: string): string {
 }
 
 interface Meaning {
-  readonly isIndex: boolean;
+  /** The names of indexes and data streams. */
+  readonly indexes: ReadonlySet<Json | undefined>;
   /** The indexes behind an alias, or behind all aliases that a pattern matches. */
   readonly aliased: readonly string[];
 }
 
-/** Keeps the result for an answer, which is the same object while it is remembered. */
-function oncePerAnswer<Result>(
-  read: (name: string, answer: LookupAnswer) => Result,
-): (name: string, answer: LookupAnswer) => Result {
-  const results = new WeakMap<LookupAnswer, Result>();
-  return (name, answer) => {
-    const known = results.get(answer);
-    if (known !== undefined) return known;
-    const result = read(name, answer);
-    results.set(answer, result);
-    return result;
-  };
-}
-
 /** @throws Refusal `upstream_broken` for an answer that cannot be understood */
-const readMeaning = oncePerAnswer((name, answer): Meaning => {
-  if (answer.status === 404) return { isIndex: false, aliased: [] };
+const readMeaning = memoizeByObject((answer: LookupAnswer): Meaning => {
+  if (answer.status === 404) return { indexes: new Set(), aliased: [] };
   const { indices, aliases, data_streams: streams } = objectIn(answer);
   return {
-    isIndex: [...objectsIn(indices), ...objectsIn(streams)].some((one) => one.name === name),
+    indexes: new Set([...objectsIn(indices), ...objectsIn(streams)].map(({ name }) => name)),
     aliased: objectsIn(aliases).flatMap((alias) => stringsIn(alias.indices)),
   };
 });
@@ -124,11 +112,11 @@ async function hasQueries(
 ): Promise<boolean> {
   if (objects.size === 0) return false;
   const path = `/${name}/_mapping?filter_path=**.type`;
-  const fields = readPercolators(name, await request.lookup(path, REMEMBERED_MS));
+  const fields = readPercolators(await request.lookup(path, REMEMBERED_MS));
   return fields.some((field) => field === "mapping" || objects.has("*") || objects.has(field));
 }
 
-const readPercolators = oncePerAnswer((_name, { status, body = null }): string[] => {
+const readPercolators = memoizeByObject(({ status, body = null }: LookupAnswer): string[] => {
   if (status !== 200 && status !== 404) throw brokenLookup();
   return percolatorsIn(body);
 });
@@ -158,7 +146,8 @@ async function accessesOfName(
   const lookup = request.lookup(`/_resolve/index/${name}?expand_wildcards=all`, REMEMBERED_MS);
   const objects = storesDocuments ? anyObject : parsed;
   const [answer, isFollowed] = await Promise.all([lookup, hasQueries(request, name, objects)]);
-  const { isIndex, aliased } = readMeaning(name, answer);
+  const { indexes, aliased } = readMeaning(answer);
+  const isIndex = indexes.has(name);
   if (isIndex && everyTable === undefined && aliased.length === 0 && !isFollowed) {
     return [{ permissions, database, table: name, element }];
   }
