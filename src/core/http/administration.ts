@@ -85,7 +85,7 @@ function administrative(
     ...(hasBody ? { bodyLimit: SMALL_BODY_BYTES } : {}),
     async handle(gateway, exchange, body) {
       const fields = await answer(gateway, exchange, body);
-      exchange.verdict.decision = "allow";
+      exchange.verdict.allow();
       sendSuccess(exchange, status, fields);
     },
   };
@@ -106,7 +106,7 @@ function listing(
     async handle(gateway, exchange) {
       cutOnChange(gateway, exchange);
       const { items, next } = await list(gateway, exchange);
-      exchange.verdict.decision = "allow";
+      exchange.verdict.allow();
       await sendList(exchange, name, items, next);
     },
   };
@@ -151,7 +151,7 @@ async function changeAccess(
   };
   const author = { kind: "api", name: actor.username } as const;
   const { written, audited } = await changeAs(gateway, author, planAsCaller);
-  exchange.verdict.changes = audited;
+  exchange.verdict.noteChanges(audited);
   return written;
 }
 
@@ -345,7 +345,7 @@ export const login: Endpoint = {
     const request = { username, password, database: limit };
     const origin = loginOrigin(exchange.peer, exchange.request);
     const { token, expiresIn } = await logIn(gateway.login, request, origin);
-    exchange.verdict.decision = "allow";
+    exchange.verdict.allow();
     sendSuccess(exchange, 200, { token, expires_in: expiresIn });
   },
 };
@@ -381,7 +381,9 @@ export const logout = administrative(async ({ revocations }, exchange) => {
   const caller = requireCaller(exchange);
   await revocations.revokeToken(caller);
   const { subject, tokenId } = caller;
-  exchange.verdict.changes = [{ change: "token revoked", user: subject.username, token: tokenId }];
+  exchange.verdict.noteChanges([
+    { change: "token revoked", user: subject.username, token: tokenId },
+  ]);
   return {};
 });
 
@@ -403,7 +405,7 @@ export async function revokeAllTokens(
 export const revokeTokens = administrative(async (gateway, exchange) => {
   const username = usernameParameter(exchange);
   const change = await revokeAllTokens(gateway, requireActor(exchange), username);
-  exchange.verdict.changes = [change];
+  exchange.verdict.noteChanges([change]);
   return {};
 });
 
@@ -447,7 +449,7 @@ export async function revokeIssued(
 
 export const revokeIssuedToken = administrative(async (gateway, exchange) => {
   const change = await revokeIssued(gateway, requireActor(exchange), tokenIdParameter(exchange));
-  exchange.verdict.changes = [change];
+  exchange.verdict.noteChanges([change]);
   return {};
 });
 

@@ -142,12 +142,12 @@ export function cutOnChange({ access }: Gateway, { authenticated, verdict }: Exc
   const { subject } = authenticated;
   if (subject === undefined) return;
   const { snapshot } = access;
-  verdict.requireStillAllowed = () => {
+  verdict.checkWhileOpen(() => {
     if (access.snapshot === snapshot) return;
     const before = [...allEntries(snapshot, subject)];
     const now = [...allEntries(access.snapshot, subject)];
     if (!isDeepStrictEqual(now, before)) throw new Refusal("role_insufficient");
-  };
+  });
 }
 
 /** Error codes in the challenge for refusals caused by the token (RFC 6750, section 3.1). */
@@ -196,7 +196,7 @@ export function sendRejection(exchange: Exchange, rejection: Rejection): void {
 function asRejection(gateway: Gateway, exchange: Exchange, error: unknown): Rejection {
   if (error instanceof Refusal) {
     const { code, detail, token } = error;
-    if (token !== undefined) exchange.verdict.refusedToken = { ...token, detail };
+    if (token !== undefined) exchange.verdict.refuseToken(token, detail);
     if (detail !== undefined) {
       const usual = error.status >= 500 ? "warn" : "debug";
       const level = token === undefined ? usual : "info";

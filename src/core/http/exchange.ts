@@ -184,7 +184,6 @@ class Verdict {
   changes: readonly AuditedChange[] | undefined;
   /** True for streams, which are cut even before the first byte of an answer. */
   isStream = false;
-  /** For a long answer: throws a Refusal once it would no longer be allowed. */
   requireStillAllowed: (() => void) | undefined;
 
   record(
@@ -197,11 +196,32 @@ class Verdict {
     this.accessVersion = accessVersion;
   }
 
+  allow(): void {
+    this.decision = "allow";
+  }
+
   /** @param status the HTTP status of the refusal, even if the client's protocol has none */
   deny(code: string, status: number): void {
     this.reason = code;
     this.status = status;
     if (status < 500) this.decision = "deny";
+  }
+
+  /** An answer that was allowed is cut. */
+  cut(code: string): void {
+    this.reason = code;
+  }
+
+  refuseToken(token: RefusedToken, detail: string | undefined): void {
+    this.refusedToken = { ...token, detail };
+  }
+
+  noteFilters(filters: readonly AddedFilter[]): void {
+    this.filters = filters;
+  }
+
+  noteApproval(id: string): void {
+    this.approval = id;
   }
 
   noteRates(rates: readonly AuditedRate[]): void {
@@ -211,6 +231,27 @@ class Verdict {
   noteReport(report: RunReport): void {
     this.report ??= report;
     if (report.denied !== undefined) this.deny(report.denied, 409);
+  }
+
+  noteStatus(status: number): void {
+    this.status = status;
+  }
+
+  noteShownRows(rows: number): void {
+    this.shownRows = rows;
+  }
+
+  noteChanges(changes: readonly AuditedChange[]): void {
+    this.changes = changes;
+  }
+
+  noteStream(): void {
+    this.isStream = true;
+  }
+
+  /** @param check for a long answer; throws a Refusal once it would no longer be allowed */
+  checkWhileOpen(check: () => void): void {
+    this.requireStillAllowed = check;
   }
 }
 
@@ -243,7 +284,8 @@ export class Exchange {
     /** True once the response is written and the rest of the body is being discarded. */
     isDropped: false,
   };
-  readonly verdict = new Verdict();
+  /** Written only by its methods. */
+  readonly verdict: Readonly<Verdict> = new Verdict();
 
   constructor(
     request: IncomingMessage,

@@ -399,8 +399,8 @@ function requestFor(
     const isRecent = isSame && performance.now() - decidedAt < DECIDED_AGAIN_AFTER_MS;
     return isRecent ? judged : authorize(gateway, exchange, parsed.query);
   };
-  exchange.verdict.decision = "allow";
-  if (sent !== parsed) exchange.verdict.filters = addedFilters(parsed.query, decisions);
+  exchange.verdict.allow();
+  if (sent !== parsed) exchange.verdict.noteFilters(addedFilters(parsed.query, decisions));
   const isOpForm = gateway.configuration.upstream.query_form === "op";
   return {
     ...addressed(gateway, exchange, database, "POST", own, identity),
@@ -429,7 +429,7 @@ function checkReadWhileOpen(
   { verdict }: Exchange,
   { query, requireSameRows }: PreparedQuery,
 ): void {
-  if (isReadOnly(query)) verdict.requireStillAllowed = requireSameRows;
+  if (isReadOnly(query)) verdict.checkWhileOpen(requireSameRows);
 }
 
 interface AskOptions {
@@ -483,7 +483,7 @@ export async function ask(
     if (request === undefined) throw abandoned();
     checkReadWhileOpen(exchange, request);
     const answer = await askUpstream(gateway, exchange, request, options);
-    if (answer.status !== 200) exchange.verdict.status = answer.status;
+    if (answer.status !== 200) exchange.verdict.noteStatus(answer.status);
     return { ...answer, filters: exchange.verdict.filters };
   } catch (error) {
     if (error instanceof ClientError) exchange.verdict.deny(error.code, error.status);

@@ -281,7 +281,7 @@ function cutOnceRefused(gateway: Gateway, exchange: Exchange): void {
   } catch (error) {
     const code = error instanceof Refusal ? error.code : "internal_error";
     gateway.log.info({ requestId, code }, "an open stream is cut");
-    verdict.reason = code;
+    verdict.cut(code);
     response.destroy();
   }
 }

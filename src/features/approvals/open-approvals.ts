@@ -208,7 +208,7 @@ async function requestApproval(
   };
   const approval = await store.ask(request, gateway.configuration.approvals.wait * 1000);
   if (approval instanceof Refusal) return approval;
-  exchange.verdict.approval = approval.id;
+  exchange.verdict.noteApproval(approval.id);
   return pending(approval, consoleUrl);
 }
 
@@ -265,7 +265,7 @@ async function consumeApproval(
     throw new Refusal("approval_void");
   }
   if (state === "pending") throw pending(approval, consoleUrl);
-  exchange.verdict.approval = id;
+  exchange.verdict.noteApproval(id);
   if (await store.consume(id, exchange.requestId)) return approval;
   throw refusalFor((await store.find(id)) ?? { state: "used", reason: undefined });
 }

@@ -303,7 +303,7 @@ export class PresetServer {
     if (counting !== undefined) await counting;
     requireStillGood(gateway, exchange);
     const identity = authorize(gateway, exchange, plan);
-    exchange.verdict.decision = "allow";
+    exchange.verdict.allow();
     if (response.destroyed) return;
     if (plan.reply !== undefined) {
       const { product } = this.#lookups;
@@ -338,7 +338,7 @@ export class PresetServer {
     const { body = noBody } = sent;
     const isStreamed =
       !isChanged && (method === "HEAD" || sent.body === undefined || plan.isStream === true);
-    if (isRead || isStreamed) exchange.verdict.requireStillAllowed = authorizeAgain;
+    if (isRead || isStreamed) exchange.verdict.checkWhileOpen(authorizeAgain);
     if (isStreamed) {
       await this.#stream(gateway, exchange, sent, headers, plan.isStream === true);
     } else if (isChanged)
@@ -431,7 +431,7 @@ export class PresetServer {
   ): Promise<void> {
     const { request, response } = exchange;
     exchange.sendContinue();
-    exchange.verdict.isStream = true;
+    exchange.verdict.noteStream();
     let framed: Record<string, string> = {};
     if (bytes === undefined) framed = framing(request.headers);
     else if (bytes.length > 0) framed = { "content-length": String(bytes.length) };

@@ -105,8 +105,8 @@ function mcpRoute(bodyLimit: number, endpoint: Promise<McpEndpoint>): Route {
     },
     async handle(_gateway, exchange, body) {
       const mcp = await endpoint;
-      exchange.verdict.isStream = true;
-      exchange.verdict.decision = "allow";
+      exchange.verdict.noteStream();
+      exchange.verdict.allow();
       await mcp.handle(exchange, exchange.request.method === "POST" ? body : undefined);
     },
   };

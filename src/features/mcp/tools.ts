@@ -464,7 +464,7 @@ export function registerTool(
     try {
       const { text, structured } = await perform({ exchange, arguments: args, signal, approval });
       const rows = countRowsIn(structured);
-      if (rows !== undefined) exchange.verdict.shownRows = rows;
+      if (rows !== undefined) exchange.verdict.noteShownRows(rows);
       return { content: [{ type: "text", text }], structuredContent: structured };
     } catch (error) {
       if (error instanceof QueryRefused) noteRefusal(exchange, error.code);
@@ -473,7 +473,7 @@ export function registerTool(
         log.error({ requestId: exchange.requestId, err: error }, "unexpected error");
       }
       // The rows were read, but no result has them.
-      if (exchange.verdict.report?.rows !== undefined) exchange.verdict.shownRows = 0;
+      if (exchange.verdict.report?.rows !== undefined) exchange.verdict.noteShownRows(0);
       const isFirst = inputResponses === undefined && approval === undefined;
       const opensUrls = isFirst && server.server.getClientCapabilities()?.elicitation?.url;
       return failed(error, Boolean(opensUrls));

@@ -55,7 +55,7 @@ export async function logOut(
     sendJson(exchange, status, { error: code }, Object.entries(headers).flat());
     return;
   }
-  verdict.decision = "allow";
+  verdict.allow();
   const headers = ["Content-Length", "0", "Cache-Control", "no-store", ...commonHeaders(exchange)];
   response.writeHead(200, headers).end();
 }

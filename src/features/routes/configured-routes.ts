@@ -316,7 +316,7 @@ async function handle(
   await countCall(gateway, exchange, place.database);
   const identity = authorize(gateway, exchange, settings, place);
   const headers = forwardedHeaders(gateway, exchange, kept, identity);
-  exchange.verdict.decision = "allow";
+  exchange.verdict.allow();
   const { request, response } = exchange;
   const { method = "" } = request;
   const answerHeaders = (settings.pages ? commonHeaders : upstreamHeaders)(exchange);
@@ -326,8 +326,8 @@ async function handle(
   const stream = { request, response, headers, answerHeaders, selectHeaders };
   exchange.forwardUpstream({ method, headers, target: gateway.tracing?.upstream });
   exchange.sendContinue();
-  exchange.verdict.requireStillAllowed = () => requireStillAllowed(gateway, exchange, settings);
-  exchange.verdict.isStream = true;
+  exchange.verdict.checkWhileOpen(() => requireStillAllowed(gateway, exchange, settings));
+  exchange.verdict.noteStream();
   const idleTimeout = settings.upgrade_idle_timeout * 1000;
   // With several upstreams, the database that the route names chooses one.
   await gateway.routing

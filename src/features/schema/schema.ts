@@ -139,7 +139,7 @@ export function schemaRoutes(schema: SchemaSource<Exchange> | undefined): Route[
           const isOffered = await schema?.isOffered(exchange, client.signal);
           if (schema === undefined || isOffered === false) throw new Refusal("schema_not_offered");
           const data = await find(schema, exchange, client.signal);
-          exchange.verdict.decision = "allow";
+          exchange.verdict.allow();
           sendSuccess(exchange, 200, { data });
         },
       },

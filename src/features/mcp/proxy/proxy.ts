@@ -111,15 +111,15 @@ function decide(gateway: Gateway, exchange: Exchange, rule: ToolRule, database: 
   const { role, entry } = decision;
   const judged = { operation: permission, database, tables: [], role, entry };
   verdict.record([judged], 1, gateway.access.version);
-  if (decision.allowed) verdict.decision = "allow";
+  if (decision.allowed) verdict.allow();
   else verdict.deny(decision.reason, 403);
   const { tools } = gateway.configuration.mcp;
-  verdict.requireStillAllowed = () => {
+  verdict.checkWhileOpen(() => {
     const { tools: now } = gateway.configuration.mcp;
     const isRuled = now === tools || now.some((other) => isDeepStrictEqual(other, rule));
     if (!isRuled) throw new Refusal("no_grant");
     requireAllowed(decideNow());
-  };
+  });
   return decision;
 }
 
