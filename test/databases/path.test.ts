@@ -109,19 +109,19 @@ const preset: Preset = {
   version: { path: "/", read: () => undefined },
 };
 
-t.test("the most specific path decides", async (t) => {
+t.test("the most specific path decides, and no wider one adds its methods", async (t) => {
   const find = createFinder(preset);
   const found = (path: string) => {
     const match = find(readPath(path));
-    return match && [match.path, match.parameters];
+    return match && [match.path, [...match.endpoints.keys()].join(" "), match.parameters];
   };
-  t.same(found("/"), ["/", {}]);
-  t.same(found("/a"), ["/:name", { name: "a" }]);
-  t.same(found("/_all"), ["/_all", {}]);
-  t.same(found("/%5Fall"), ["/_all", {}]);
-  t.same(found("/a/7"), ["/:name/:number", { name: "a", number: "7" }]);
-  t.same(found("/a/_find"), ["/:name/_find", { name: "a" }]);
-  t.same(found("/a/_files/x/y%2Fz"), ["/:name/_files/:any*", { name: "a", any: "x/y/z" }]);
+  t.same(found("/"), ["/", "GET", {}]);
+  t.same(found("/a"), ["/:name", "GET POST", { name: "a" }]);
+  t.same(found("/_all"), ["/_all", "GET", {}]);
+  t.same(found("/%5Fall"), ["/_all", "GET", {}]);
+  t.same(found("/a/7"), ["/:name/:number", "GET", { name: "a", number: "7" }]);
+  t.same(found("/a/_find"), ["/:name/_find", "GET", { name: "a" }]);
+  t.same(found("/a/_files/x/y%2Fz"), ["/:name/_files/:any*", "GET", { name: "a", any: "x/y/z" }]);
   for (const path of ["/_any", "/a/", "/a/x", "/_a/7", "/a/_files", "/a/7/8"]) {
     t.equal(found(path), undefined, path);
   }

@@ -1,7 +1,7 @@
 import { Refusal } from "../../core/base/refusal.ts";
 import { requireListed } from "../../core/http/exchange.ts";
 import { badRequest } from "./body.ts";
-import type { Preset } from "./preset.ts";
+import type { Preset, PresetEndpoint } from "./preset.ts";
 
 /** Characters of a path (RFC 3986, section 3.3), except `;`, which some servers cut off. */
 const plainPath = /^\/(?:[A-Za-z0-9._~!$&'()*+,=:@/-]|%[0-9A-Fa-f]{2})*$/;
@@ -95,55 +95,81 @@ export function writeQuery(query: ReadonlyMap<string, string>): string {
 
 const plainValue = /^[^_]/s;
 
-interface PathMatch {
-  /** As the preset writes it. */
+interface PresetPath {
   readonly path: string;
+  readonly endpoints: Map<string, PresetEndpoint>;
+}
+
+interface EndpointMatch extends PresetPath {
   /** The parameters of the path, decoded. */
   readonly parameters: Record<string, string>;
 }
 
-/** Sorts each path before all wider ones: a literal before a parameter before the rest. */
-function pathRank(segments: readonly string[]): string {
-  const rank = (one: string) => (one.endsWith("*") ? 2 : Number(one.startsWith(":")));
-  return segments.map(rank).join("");
+interface Branch {
+  readonly name: string;
+  readonly pattern: RegExp;
+  readonly step: Step;
 }
 
-function matchSegments(
-  pattern: readonly string[],
-  segments: readonly string[],
-  values: Preset["values"],
-): Record<string, string> | undefined {
-  const isOpen = pattern.at(-1)?.endsWith("*");
-  const { length } = pattern;
-  if (isOpen ? segments.length < length : segments.length !== length) return undefined;
-  const parameters: Record<string, string> = {};
-  for (const [at, expected] of pattern.entries()) {
-    if (!expected.startsWith(":")) {
-      if (expected !== segments[at]) return undefined;
-      continue;
+class Step {
+  found: PresetPath | undefined = undefined;
+  readonly #literals = new Map<string, Step>();
+  readonly #parameters: Branch[] = [];
+  /** The rest of the path is the parameter. */
+  readonly #rests: Branch[] = [];
+
+  /** The step after a segment of a preset. */
+  after(segment: string, values: Preset["values"]): Step {
+    if (!segment.startsWith(":")) {
+      const step = this.#literals.get(segment) ?? new Step();
+      this.#literals.set(segment, step);
+      return step;
     }
-    const isRest = expected.endsWith("*");
-    const name = expected.slice(1, isRest ? -1 : undefined);
-    const value = isRest ? segments.slice(at).join("/") : (segments[at] ?? "");
-    if (!(values[name] ?? plainValue).test(value)) return undefined;
-    parameters[name] = value;
+    const isRest = segment.endsWith("*");
+    const name = segment.slice(1, isRest ? -1 : undefined);
+    const branches = isRest ? this.#rests : this.#parameters;
+    let branch = branches.find((one) => one.name === name);
+    if (branch === undefined) {
+      branch = { name, pattern: values[name] ?? plainValue, step: new Step() };
+      branches.push(branch);
+    }
+    return branch.step;
   }
-  return parameters;
-}
 
-export type FindPath = (segments: readonly string[]) => PathMatch | undefined;
-
-/** Finds the most specific path that matches. */
-export function createFinder({ endpoints, values }: Preset): FindPath {
-  const patterns = Array.from(new Set(endpoints.map(({ path }) => path)), (path) => {
-    const segments = path.slice(1).split("/");
-    return { path, segments, rank: pathRank(segments) };
-  }).sort((one, other) => one.rank.localeCompare(other.rank));
-  return (segments) => {
-    for (const { path, segments: pattern } of patterns) {
-      const parameters = matchSegments(pattern, segments, values);
-      if (parameters !== undefined) return { path, parameters };
+  /** Tries a literal before a parameter before the rest. */
+  match(segments: readonly string[], at: number): EndpointMatch | undefined {
+    const { found } = this;
+    if (at === segments.length) return found && { ...found, parameters: {} };
+    const segment = segments[at] ?? "";
+    const literal = this.#literals.get(segment)?.match(segments, at + 1);
+    if (literal !== undefined) return literal;
+    for (const { name, pattern, step } of this.#parameters) {
+      const match = pattern.test(segment) ? step.match(segments, at + 1) : undefined;
+      if (match === undefined) continue;
+      match.parameters[name] = segment;
+      return match;
+    }
+    for (const { name, pattern, step } of this.#rests) {
+      const value = segments.slice(at).join("/");
+      if (step.found !== undefined && pattern.test(value)) {
+        return { ...step.found, parameters: { [name]: value } };
+      }
     }
     return undefined;
-  };
+  }
+}
+
+export type FindEndpoints = (segments: readonly string[]) => EndpointMatch | undefined;
+
+/** Finds the most specific path that matches. A wider one adds no method. */
+export function createFinder({ endpoints, values }: Preset): FindEndpoints {
+  const first = new Step();
+  for (const endpoint of endpoints) {
+    const { path, method } = endpoint;
+    let step = first;
+    for (const segment of path.slice(1).split("/")) step = step.after(segment, values);
+    step.found ??= { path, endpoints: new Map() };
+    step.found.endpoints.set(method, endpoint);
+  }
+  return (segments) => first.match(segments, 0);
 }

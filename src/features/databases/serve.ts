@@ -40,7 +40,14 @@ import {
 import { badRequest, brokenAnswer, limitedBody, type ReadBody, readBodyFor } from "./body.ts";
 import { Handles } from "./handles.ts";
 import { Lookups, readAnswer } from "./lookups.ts";
-import { createFinder, type FindPath, readPath, readQuery, respell, writeQuery } from "./path.ts";
+import {
+  createFinder,
+  type FindEndpoints,
+  readPath,
+  readQuery,
+  respell,
+  writeQuery,
+} from "./path.ts";
 import type { Access, Plan, Preset, PresetEndpoint, PresetRequest } from "./preset.ts";
 
 /** @throws Refusal `invalid_database` or `invalid_table` */
@@ -227,7 +234,7 @@ function passedHeaders(
 
 export class PresetServer {
   readonly preset: Preset;
-  readonly #find: FindPath;
+  readonly #find: FindEndpoints;
   readonly #headers: ReadonlySet<string>;
   readonly #lookups: Lookups;
   readonly #handles: Handles;
