@@ -67,13 +67,28 @@ function inner(fields: object = {}) {
 
 t.test("a name in another case or Unicode form than the entry's is denied", async (t) => {
   const grants = [{ columns: ["id", "städte", "straße", "file"] }];
-  for (const name of ["ID", "Id", "sta\u0308dte", "STÄDTE", "STRASSE", "ﬁle", "fi\u200ble"]) {
+  for (const name of [
+    "ID",
+    "Id",
+    "sta\u0308dte",
+    "STÄDTE",
+    "STRASSE",
+    "ﬁle",
+    "fi\u200ble",
+    "id ",
+    "ID\u00a0",
+  ]) {
     t.equal(codeOf({ grants }, select({ columns: [name] })), "name_case_mismatch", name);
   }
   t.equal(codeOf({ grants }, select({ columns: ["staedte"] })), "column_denied");
   t.equal(codeOf({ grants }, select({ columns: ["städte", "straße"] })), "allowed");
   const filtered = [{ rowFilter: [{ column: "tenant", cmp: "=", value: "a" } as const] }];
-  t.equal(codeOf({ grants: filtered }, insert({ Tenant: "b", tenant: "a" })), "name_case_mismatch");
+  for (const other of ["Tenant", "tenant "]) {
+    const row = { [other]: "b", tenant: "a" };
+    t.equal(codeOf({ grants: filtered }, insert(row)), "name_case_mismatch", other);
+    const change = update({ set: { [other]: "b" } });
+    t.equal(codeOf({ grants: filtered }, change), "name_case_mismatch", other);
+  }
 });
 
 t.test("numbers are compared to the last digit, and only as whole numbers", async (t) => {

@@ -4,15 +4,15 @@ import { EVERY_DATABASE } from "./roles.ts";
 const isAscii = (text: string) => /^[\0-\x7f]*$/.test(text);
 
 /**
- * Removes what a database may not distinguish: case, Unicode compatibility forms, marks and
- * invisible characters. Two names that fold alike may be the same name to the database.
+ * Removes what a database may not distinguish: case, Unicode compatibility forms, marks, invisible
+ * characters, and spaces at the ends. Two names that fold alike may be the same name to the database.
  */
 export function foldName(name: string): string {
   const plain = isAscii(name)
     ? name
     : name.normalize("NFKD").replace(/[\p{M}\p{Default_Ignorable_Code_Point}]/gu, "");
   // Upper case first: some letters that fold alike differ only in lower case.
-  return isAscii(plain) ? plain.toLowerCase() : plain.toUpperCase().toLowerCase();
+  return (isAscii(plain) ? plain.toLowerCase() : plain.toUpperCase().toLowerCase()).trim();
 }
 
 /** Finds names of tables or columns, and patterns of tables, that fold like a given name. */
