@@ -1,9 +1,12 @@
+import assert from "node:assert/strict";
 import { statSync } from "node:fs";
 import { request } from "node:http";
 import path from "node:path";
 import { pipeline, Readable } from "node:stream";
+import * as fc from "fast-check";
 import t, { type Test } from "tap";
 import {
+  assignTasks,
   OpenStreams,
   openSessionFile,
   type SessionRegister,
@@ -361,6 +364,54 @@ t.test("a request about a task names it once, by taskId", async (t) => {
     }
   }
   t.same(upstream.take(), []);
+});
+
+t.test("a task id that a tool returns at another place assigns no task", async (t) => {
+  const row = '{"taskId":"t-1","task":{"taskId":"t-1"}}';
+  const text = JSON.stringify('\\","taskId":"t-1"');
+  const results = [
+    `{"content":[],"structuredContent":${row}}`,
+    `{"_meta":{"result":${row}},"task":[${row}],"other":${text}}`,
+    '{"task":{"a":["taskId","t-1"],"taskId":7}}',
+  ];
+  const get = handshakeCall("tasks/get", { taskId: "t-1" });
+  for (const message of [...results.map(resultOf), `{"id":1,"error":${row}}`]) {
+    const { endpoint, upstream } = await openBefore(t, answering("application/json", message));
+    await ask(endpoint.url, call);
+    upstream.take();
+    await checkError(t, endpoint.url, get, 200, -32602);
+    t.strictSame(upstream.take(), [], message);
+  }
+});
+
+t.test("the id of a created task is found, however its response is cut", async () => {
+  const member = fc.constantFrom("taskId", "task", "result", '"', "\\");
+  const { tree } = fc.letrec((tie) => ({
+    tree: fc.oneof(
+      { depthSize: "small" },
+      fc.string({ minLength: 1, maxLength: 40, unit: "binary" }),
+      fc.array(tie("tree"), { maxLength: 3 }),
+      fc.dictionary(member, tie("tree"), { maxKeys: 3 }),
+    ),
+  }));
+  const message = fc.record({ id: tree, result: fc.dictionary(member, tree, { maxKeys: 4 }) });
+  const size = fc.integer({ min: 1, max: 30 });
+  const frame = fc.constantFrom("", "event: message\nid: 1_2\ndata: ");
+  const property = fc.asyncProperty(message, size, frame, async (content, length, start) => {
+    const opened: string[] = [];
+    const open = (key: string) => opened.push(key) > 0;
+    const filter = assignTasks({ open, use: () => false, end() {} }, "alice");
+    const bytes = Buffer.from(`${start}${JSON.stringify(content)}\n\n`);
+    for (let at = 0; at < bytes.length; at += length) {
+      await filter.pass(bytes.subarray(at, at + length));
+    }
+    const { task, taskId } = content.result;
+    const ids = [taskId, typeof task === "object" ? Object(task).taskId : undefined];
+    const expected = ids.filter((one) => typeof one === "string").map(taskKey);
+    assert.equal(opened.length, Math.min(1, expected.length));
+    assert.ok(opened.every((key) => expected.includes(key)));
+  });
+  await fc.assert(property, { numRuns: 200 });
 });
 
 for (const [type, frame] of [

@@ -1,6 +1,7 @@
 import { openWalDatabase } from "../../../core/base/files/wal-database.ts";
 import { Sums } from "../../../core/base/queues.ts";
 import { hashId } from "../../../core/base/sealed-bytes.ts";
+import { parseIfJson } from "../../../core/json/exact.ts";
 import type { BodyFilter } from "../../../core/upstream/answer-stream.ts";
 import { type McpMessage, McpRefused } from "../message.ts";
 
@@ -129,11 +130,63 @@ export class Sessions implements SessionRegister {
   }
 }
 
-/** A `taskId` member. Inside a JSON string, its quotes would follow backslashes. */
-const taskIdMember = /(?<!\\)"taskId"\s*:\s*("(?:[^"\\]|\\.){1,256}")/;
-/** Larger than the longest `taskId` member. */
-const WINDOW_BYTES = 2048;
+/** Where a response has the id of a task that it creates (MCP Tasks), as members in JSON. */
+const taskPlaces: ReadonlySet<string> = new Set(['"result"."taskId"', '"result"."task"."taskId"']);
+const DEEPEST_PLACE = 3;
+/** In characters. A longer id is not remembered. */
+const LONGEST_ID = 256;
+/** Of such an id in JSON, with every character escaped. Of a longer text, the rest is dropped. */
+const LONGEST_TEXT = 6 * LONGEST_ID + 2;
 const nothing = Buffer.alloc(0);
+
+/** Finds the task that a response creates, in JSON or events, as its pieces pass. */
+class TaskFinder {
+  #depth = 0;
+  /** The member that is being read at each depth. */
+  readonly #members: string[] = [];
+  #last = "";
+  /** The beginning of a string that continues in the next piece. */
+  #begun: string | undefined;
+  #isEscaped = false;
+
+  /** @returns its id in JSON. @param piece as latin1 */
+  read(piece: string): string | undefined {
+    let start = this.#begun === undefined ? -1 : 0;
+    let isEscaped = this.#isEscaped;
+    for (let at = 0; at < piece.length; at++) {
+      const one = piece[at];
+      if (isEscaped) isEscaped = false;
+      else if (one === "\\") isEscaped = true;
+      else if (start === -1 && one === '"') start = at;
+      else if (start === -1) this.#readStructure(one);
+      else if (one === '"') {
+        if (this.#depth <= DEEPEST_PLACE) this.#last = this.#textWith(piece.slice(start, at + 1));
+        this.#begun = undefined;
+        start = -1;
+        if (this.#isAtPlace()) return this.#last;
+      }
+    }
+    this.#isEscaped = isEscaped;
+    if (start !== -1) this.#begun = this.#textWith(piece.slice(start));
+    return undefined;
+  }
+
+  #textWith(more: string): string {
+    return ((this.#begun ?? "") + more).slice(0, LONGEST_TEXT);
+  }
+
+  #isAtPlace(): boolean {
+    if (this.#depth > DEEPEST_PLACE) return false;
+    return taskPlaces.has(this.#members.slice(1, this.#depth + 1).join("."));
+  }
+
+  #readStructure(one: string | undefined): void {
+    if (one === "{" || one === "[") this.#depth++;
+    else if (one === "}" || one === "]") this.#depth--;
+    else if (one !== ":" && one !== ",") return;
+    if (this.#depth <= DEEPEST_PLACE) this.#members[this.#depth] = one === ":" ? this.#last : "";
+  }
+}
 
 /** Prefix of task keys. No header can contain it, so they never equal a session id. */
 const taskPrefix = "\n";
@@ -156,25 +209,22 @@ export function separateRegisters(
 }
 
 /**
- * Passes a tool's response on unchanged. The first task that it names is assigned to the caller
- * before the client learns of it. A task of another user keeps its owner.
+ * Passes a tool's response on unchanged. The task that it creates is assigned to the caller before
+ * the client learns of it. A task of another user keeps its owner. A `taskId` elsewhere, such as in
+ * a row, may be one that the caller has chosen.
  */
 export function assignTasks(sessions: SessionRegister, username: string): BodyFilter {
-  let tail = nothing;
+  const finder = new TaskFinder();
   let isAssigned = false;
   return {
     async pass(piece) {
-      if (isAssigned) return piece;
-      const seen = tail.length === 0 ? piece : Buffer.concat([tail, piece]);
-      tail = Buffer.from(seen.subarray(-WINDOW_BYTES));
-      const [, id] = (seen.includes('"taskId"') && taskIdMember.exec(seen.toString("utf8"))) || [];
-      if (id === undefined) return piece;
+      const text = isAssigned ? undefined : finder.read(piece.toString("latin1"));
+      if (text === undefined) return piece;
       isAssigned = true;
-      let task = "";
-      try {
-        task = String(JSON.parse(id));
-      } catch {}
-      await sessions.open(taskKey(task), username);
+      const id = parseIfJson(Buffer.from(text, "latin1").toString("utf8"));
+      if (typeof id === "string" && id.length <= LONGEST_ID) {
+        await sessions.open(taskKey(id), username);
+      }
       return piece;
     },
     end: () => nothing,
