@@ -92,6 +92,16 @@ t.test("the audit records the caller and the permission of a tool call", async (
   t.strictSame(fixture.take(), [], "the server is not asked");
 });
 
+t.test("the audit of a denied call names the boundary that denies it", async (t) => {
+  const { gateway } = await openProxied(t, staff);
+  const token = await tokenOf(gateway, "bob");
+  await gateway.edit((text) => `${text}\n[[boundaries]]\nvia = "mcp"\nrole = "ReadOnly"\n`);
+  const listed = () => send(gateway, statelessCall("tools/list"), token);
+  await soon(t, "it is in force", async () => !(await listed()).text.includes('"wait"'));
+  const { operations } = await auditOf(gateway, await callTool(gateway, "wait", {}, token));
+  t.match(operations, [{ operation: "UPDATE", boundary: "mcp" }]);
+});
+
 t.test("every refusal of the MCP proxy has its reason in header and audit", async (t) => {
   const { gateway, fixture } = shared;
   const token = await tokenOf(gateway, "alice");

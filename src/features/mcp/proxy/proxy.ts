@@ -108,8 +108,8 @@ function decide(gateway: Gateway, exchange: Exchange, rule: ToolRule, database: 
     return decideWholeDatabase(access.snapshot, subject, permission, database, origin);
   };
   const decision = decideNow();
-  const { role, entry } = decision;
-  const judged = { operation: permission, database, tables: [], role, entry };
+  const { role, entry, boundary } = decision;
+  const judged = { operation: permission, database, tables: [], role, entry, boundary };
   verdict.record([judged], 1, gateway.access.version);
   if (decision.allowed) verdict.allow();
   else verdict.deny(decision.reason, 403);
