@@ -368,20 +368,12 @@ t.test("a request about a task names it once, by taskId", async (t) => {
 
 t.test("a task id that a tool returns at another place assigns no task", async (t) => {
   const row = '{"taskId":"t-1","task":{"taskId":"t-1"}}';
-  const text = JSON.stringify('\\","taskId":"t-1"');
-  const results = [
-    `{"content":[],"structuredContent":${row}}`,
-    `{"_meta":{"result":${row}},"task":[${row}],"other":${text}}`,
-    '{"task":{"a":["taskId","t-1"],"taskId":7}}',
-  ];
-  const get = handshakeCall("tasks/get", { taskId: "t-1" });
-  for (const message of [...results.map(resultOf), `{"id":1,"error":${row}}`]) {
-    const { endpoint, upstream } = await openBefore(t, answering("application/json", message));
-    await ask(endpoint.url, call);
-    upstream.take();
-    await checkError(t, endpoint.url, get, 200, -32602);
-    t.strictSame(upstream.take(), [], message);
-  }
+  const answer = answering("application/json", resultOf(`{"structuredContent":${row}}`));
+  const { endpoint, upstream } = await openBefore(t, answer);
+  await ask(endpoint.url, call);
+  upstream.take();
+  await checkError(t, endpoint.url, handshakeCall("tasks/get", { taskId: "t-1" }), 200, -32602);
+  t.strictSame(upstream.take(), []);
 });
 
 t.test("the id of a created task is found, however its response is cut", async () => {
