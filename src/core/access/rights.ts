@@ -297,8 +297,7 @@ export function limitsFor(
 export function mayBeNarrowed(snapshot: Snapshot, caller: Caller, context: QueryOrigin): boolean {
   return (
     effectiveGrants(snapshot, caller).isNarrowed ||
-    (snapshot.boundaries.length > 0 &&
-      snapshot.boundaries.some((boundary) => concerns(snapshot, boundary, caller, context)))
+    snapshot.boundaries.some((boundary) => concerns(snapshot, boundary, caller, context))
   );
 }
 

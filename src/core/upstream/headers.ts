@@ -150,7 +150,8 @@ function isForwarded(name: string, { forwardHeaders }: HeaderPolicy): boolean {
  */
 export function queryHeaders(headers: IncomingHttpHeaders, policy: HeaderPolicy) {
   const kept = keptHeaders(headers, (name) => isForwarded(name, policy), policy);
-  return { ...kept, "content-type": "application/json" };
+  kept["content-type"] = "application/json";
+  return kept;
 }
 
 /** The client headers sent with requests that the gateway makes on its behalf. */
