@@ -838,7 +838,8 @@ t.test("access diff shows who gains and loses what", async (t) => {
   });
   t.match(await gatehouse.run("access test", [gatehouse.home]), {
     code: 1,
-    stderr: `gatehouse: ${gatehouse.home} is a directory\n`,
+    // Node 24 does not say which.
+    stderr: /^gatehouse: .* directory/,
   });
 });
 
