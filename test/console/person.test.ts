@@ -200,6 +200,22 @@ t.test("a table's page strikes out the columns that are hidden from each user", 
   t.notMatch(row("root"), "<del>");
 });
 
+t.test(
+  "the page of tables begins with an existing database, and says what is missing",
+  async (t) => {
+    const [admin, owner] = [await signedIn(t, url, "root"), await signedIn(t, url, "oona")];
+    t.match((await owner.get("/access/table")).text, "Users of shop", "main is not hers");
+    t.match((await admin.get("/access/table")).text, "Users of main");
+    for (const [place, status, problem] of [
+      ["shpo", 200, "The database shpo does not exist (did you mean shop?)."],
+      ["shop.order", 200, "shop has no table order (did you mean orders?)."],
+      ["a b", 400, "Invalid database"],
+    ] as const) {
+      t.match(await admin.get(`/access/table?place=${place}`), { status, text: problem });
+    }
+  },
+);
+
 t.test("the pages of users and tables work on each screen, and by keyboard", async (t) => {
   const page = await openPage(t);
   await signInBrowser(page, url, "root");

@@ -155,18 +155,23 @@ function tableList(database: string, tables: readonly string[]): Html | undefine
   return html`<details><summary>Tables of <code>${database}</code></summary><ul class="plain">${items}</ul></details>`;
 }
 
+/** The default database if it exists, else another one that the visitor manages. */
+async function firstDatabase(c: ConsoleRequest): Promise<string> {
+  const { default_database: preferred } = c.var.gateway.configuration.auth;
+  const { databases } = await c.var.suggestNames(visitorOf(c).actor, "", "");
+  return databases.includes(preferred) ? preferred : (databases[0] ?? preferred);
+}
+
 /** Everyone who may use a table, or a database as a whole. */
 export async function showTable(c: ConsoleRequest): Promise<Response> {
   const visitor = visitorOf(c);
   const { snapshot, actor, isManager, isAdministrator, maySee } = visitor;
   if (!isManager) throw new Refusal("role_insufficient");
-  const { auth } = c.var.gateway.configuration;
   const asked = (c.req.query("place") ?? "").trim();
-  const place = splitPlace(asked === "" ? placeName(auth.default_database) : asked);
+  const place = asked === "" ? { database: await firstDatabase(c) } : splitPlace(asked);
   const { database, table: name } = place;
-  if (!isDatabaseOrEvery(database) || (asked !== "" && !maySee(database))) {
-    throw new Refusal("role_insufficient");
-  }
+  if (!isDatabaseOrEvery(database)) throw new Refusal("invalid_database");
+  if (asked !== "" && !maySee(database)) throw new Refusal("role_insufficient");
   const after = c.req.query("after");
   const rowsOf = rowsAt(visitor, place, questionSetting(c.var.gateway.configuration));
   const { isManageable } = manageableBy(snapshot, actor);
@@ -207,6 +212,7 @@ export async function showTable(c: ConsoleRequest): Promise<Response> {
     path: html`<a href="/access">Access</a>`,
     heading: html`Access to <code>${written}</code>`,
     content: html`${searchForm(written)}
+${names.problem && html`<p class="wrong">${names.problem}</p>`}
 ${name !== undefined && names.columns.length > 0 && html`<p class="quiet">Columns: <code>${names.columns.join(", ")}</code></p>`}
 ${table(
   `Users of ${written}`,
