@@ -6,7 +6,7 @@ import { isDeepStrictEqual } from "node:util";
 import type { Command } from "commander";
 import * as z from "zod";
 import { openGrammar } from "../app/own-engine.ts";
-import { diffSnapshots, type EffectChange, effectDiff } from "../core/access/diff.ts";
+import { diffSnapshots, type EffectChange, effectDiff, limitChange } from "../core/access/diff.ts";
 import { answerQuestion } from "../core/access/effective.ts";
 import { limitsInWords, viewEntry } from "../core/access/entry-view.ts";
 import {
@@ -292,10 +292,6 @@ async function testAccess(file: string, options: CommonOptions): Promise<void> {
   if (differing.length > 0) process.exitCode = FAILURE;
 }
 
-function written(value: unknown): string {
-  return value === undefined ? "none" : JSON.stringify(value);
-}
-
 function describeEffect(change: EffectChange): string[] {
   const { place, gains, loses, limits, before, after } = change;
   const holder = holderName(change.holder);
@@ -305,8 +301,7 @@ function describeEffect(change: EffectChange): string[] {
   if (loses.length > 0) lines.push(`${holder} loses ${loses.join(", ")} on ${place} (${by})`);
   for (const key of gains.length > 0 ? Object.keys(after.limits) : limits) {
     if (isDeepStrictEqual(before.limits[key], after.limits[key])) continue;
-    const values = `${written(before.limits[key])} to ${written(after.limits[key])}`;
-    lines.push(`${holder} on ${place}: ${key} ${values}`);
+    lines.push(`${holder} on ${place}: ${limitChange(change, key)}`);
   }
   return lines;
 }

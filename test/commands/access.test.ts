@@ -474,7 +474,7 @@ const answers: [question: string, code: number, right: string, why: string][] = 
   ["nobody Select main", 1, "SELECT", "the user does not exist"],
   ["ghost Select main", 1, "SELECT", "the user does not exist"],
   ["github:eve Select main", 0, "SELECT", "ReadOnly by the entry for main"],
-  ["github:eve Select other", 1, "SELECT", "there is no entry for this database or for *"],
+  ["github:eve Select other", 1, "SELECT", "there is no entry for this place or for *"],
 ];
 
 t.test("access check prints allowed or denied, with the reason", async (t) => {
@@ -545,7 +545,7 @@ const narrowedAnswers: [question: string, code: number, answer: string][] = [
   [
     "tom Select main",
     1,
-    "there is no entry for this database or for *; there are entries for tables: main.notes, main.log_*",
+    "there is no entry for this place or for *; there are entries for tables: main.notes, main.log_*",
   ],
   ["tom Select main.notes", 0, "ReadOnly by the entry for main.notes"],
   [
@@ -804,7 +804,7 @@ t.test("access diff shows who gains and loses what", async (t) => {
     code: 0,
     stdout: [
       "alice loses SELECT on * (ReadOnly to None)",
-      "rita on main: max_rows 100 to 50",
+      "rita on main: max_rows from 100 to 50",
       "rita loses INSERT, UPDATE, DELETE on main.tickets (ReadWrite to ReadOnly)",
       "carol gains SELECT on main (None to ReadOnly)",
       "rita: attributes changed, which may affect row filters",

@@ -117,7 +117,7 @@ t.test("user password and user disable revoke tokens and change nothing else", a
   const before = gatehouse.text;
   const old = gatehouse.snapshot.users.get("alice")?.passwordHash ?? "";
   const result = await gatehouse.run("user password alice --password-stdin", PASSWORD);
-  t.strictSame(result, done("Set a new password for alice. All earlier tokens are revoked."));
+  t.strictSame(result, done("Changed the password of alice. All earlier tokens are revoked."));
   const hash = gatehouse.snapshot.users.get("alice")?.passwordHash ?? "";
   t.not(hash, old);
   const revocations = readFileSync(path.join(gatehouse.home, "revocations"), "utf8");

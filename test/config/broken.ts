@@ -153,6 +153,8 @@ approvals.keep = -1 | 3651 | 0.5 | "30d" => a whole number from 0 to 3650
 [approvals]; notify = { url = "https://hooks.example.com/x", secret_file = "missing" } => 2: approvals.notify.secret_file: found "missing"; allowed: a file that can be read (ENOENT: missing)
 [server]; prot = 8080 => 2: server.prot: found prot; allowed: host, port, workers, public_url, base_path, max_body_bytes, max_buffered_bytes, request_timeout, shutdown_delay, shutdown_grace, trusted_proxies, allowed_origins, tls (did you mean port?)
 ; [sever]; port = 8080 => 2: sever: found sever; allowed: server, auth, upstream, query, routes, metrics, audit, mcp, store, console, approvals, issuers (did you mean server?)
+[console]; enabled = true => 2: console.enabled: found enabled; allowed: listen, public_url
+[audit]; path = "audit.log" => 2: audit.path: found path; allowed: file
 [mcp]; "odd\u001b key" = 1 => 2: mcp."odd\u001b key": found "odd\u001b key"; allowed: enabled, upstream, authorization, authorization_file, max_body_bytes, row_limit, result_bytes, app_schemes, registrations_per_hour, private_client_hosts, tools, authorization_servers, clients
 upstream = "Bearer hunter2" => 1: upstream: found a string; allowed: a table
 mcp = 1979-05-27 => 1: mcp: found a date; allowed: a table

@@ -554,7 +554,7 @@ t.test(
     t.notMatch(removed.text, "<summary>Undo", "its entries are gone");
     const saved = { new_password: "another password" };
     const set = await follow(client, await client.submit(`${act}password`, saved));
-    t.match(noticeOf(set.text), /^Set a new password for rita\./);
+    t.match(noticeOf(set.text), /^Changed the password of rita\./);
     t.notMatch(textOf(set.text), "Undo");
   },
 );

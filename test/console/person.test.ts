@@ -113,7 +113,7 @@ t.test("Test as tells the decision on an operation, without a query", async (t) 
     ],
     [
       "nora&operation=Select&place=shop",
-      "Denied : nora , Select on shop : there is no entry for this database or for *; there are entries for tables: shop.orders.",
+      "Denied : nora , Select on shop : there is no entry for this place or for *; there are entries for tables: shop.orders.",
     ],
     [
       "nora&operation=Update&place=shop.orders",

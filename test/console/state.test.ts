@@ -97,7 +97,7 @@ t.test("versions show which users gain and lose which rights", async (t) => {
   const text = await stateOnce(client, /UTC no change to users or grants/);
   const wanted = [
     /alice main − SELECT, INSERT, UPDATE, DELETE ReadWrite → no grant/,
-    /alice main max_rows none to 20 ReadWrite → ReadWrite/,
+    /alice main max_rows from no limit to 20 ReadWrite → ReadWrite/,
     /alice main \+ INSERT, UPDATE, DELETE ReadOnly → ReadWrite/,
     /alice main \+ SELECT no grant → ReadOnly \w+ alice added/,
   ];

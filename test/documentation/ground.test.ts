@@ -151,7 +151,7 @@ t.test("the policy of the guide meets its expectations, and a wider policy does 
   t.equal(code, 1);
   t.ok(document.includes(stdout.replaceAll(`${gatehouse.home}/`, "")), stdout);
   const diff = await gatehouse.run("access diff", [at("before.toml"), at("access.toml")]);
-  t.equal(diff.stdout, 'rita on main.tickets: require_where ["id"] to none\n');
+  t.equal(diff.stdout, 'rita on main.tickets: require_where from ["id"] to no limit\n');
 });
 
 t.test("the guide names every access command and every option of grant", async (t) => {

@@ -46,6 +46,14 @@ export interface EffectChange {
   readonly after: Effect;
 }
 
+/** Such as `max_rows from no limit to 20`. */
+export function limitChange({ before, after }: EffectChange, key: string): string {
+  const [from, to] = [before, after].map(({ limits }) =>
+    limits[key] === undefined ? "no limit" : JSON.stringify(limits[key]),
+  );
+  return `${key} from ${from} to ${to}`;
+}
+
 const noEffect: Effect = { role: "None", entry: undefined, limits: {} };
 
 function effectAt(

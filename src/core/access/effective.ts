@@ -224,7 +224,7 @@ export function wayInWords({ via, client }: EffectiveAccess): string {
 type Answer = Reason | "user_not_found" | "user_disabled";
 
 const explanations: Partial<Record<Answer, string>> = {
-  no_grant: "there is no entry for this database or for *",
+  no_grant: "there is no entry for this place or for *",
   role_insufficient: "the role does not include this",
   database_case_mismatch: "the access file spells this database in another case",
   grant_expired: "the entry has expired",

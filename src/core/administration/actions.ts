@@ -130,7 +130,7 @@ export const accountActions = {
     unlocks: "also",
     command: {
       description: "set a user's password and revoke their tokens",
-      done: (username) => `Set a new password for ${username}. All earlier tokens are revoked.`,
+      done: (username) => `Changed the password of ${username}. All earlier tokens are revoked.`,
     },
     form: {
       title: "Set a new password for",

@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { didYouMean, suggestion } from "../base/suggestion.ts";
+import { didYouMean, formatHint, suggestion } from "../base/suggestion.ts";
 import { renderName, renderValue, type ValuePath, valueAt } from "../base/toml.ts";
 import type { Problem } from "./problem.ts";
 import { configurationSchema } from "./schema.ts";
@@ -176,17 +176,17 @@ function keysAllowed(key: string, value: unknown, node: SchemaNode = {}): string
   return `${names.join(", ")}${sibling === "" ? elsewhere(key, value) : sibling}`;
 }
 
-/** Finds a similar name in another table: a table if a table was found, else a key. */
+/** Finds a similar name in another table: a table if a table was found, else a key of one table. */
 function elsewhere(key: string, value: unknown): string {
   const isTable = typeof value === "object" && value !== null;
-  const places = new Map<string, string>();
+  const places = new Map<string, string | undefined>();
   for (const { name, isArray, keys } of schemaTables()) {
     if (isTable)
       places.set(name.slice(name.lastIndexOf(".") + 1), isArray ? `[[${name}]]` : `[${name}]`);
-    else for (const [own] of keys) places.set(own, places.get(own) ?? `${name}.${own}`);
+    else if (!isArray)
+      for (const [own] of keys) places.set(own, places.has(own) ? undefined : `${name}.${own}`);
   }
-  const meant = suggestion(key, places.keys());
-  return meant === undefined ? "" : ` (did you mean ${places.get(meant)}?)`;
+  return formatHint(places.get(suggestion(key, places.keys()) ?? ""));
 }
 
 /** A table was written instead of an array of tables, or the reverse. */

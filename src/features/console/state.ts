@@ -1,5 +1,5 @@
 import { requireAdministrator } from "../../core/access/administration.ts";
-import type { EffectChange } from "../../core/access/diff.ts";
+import { type EffectChange, limitChange } from "../../core/access/diff.ts";
 import { holderName } from "../../core/access/grant.ts";
 import { callerFor } from "../../core/access/groups.ts";
 import { isAdministrator } from "../../core/access/policy.ts";
@@ -14,11 +14,9 @@ import type { AccessEvent, LoadedVersion } from "./history.ts";
 import { formatDate } from "./moment.ts";
 import { type Console, type ConsoleRequest, refreshOf, sendPage, visitorOf } from "./visit.ts";
 
-function rightsOf({ gains, loses, limits, before, after }: EffectChange): Html {
-  const written = (value: unknown) => (value === undefined ? "none" : JSON.stringify(value));
-  const others = limits.map((key) =>
-    hint(html`<code>${key}</code> ${written(before.limits[key])} to ${written(after.limits[key])}`),
-  );
+function rightsOf(change: EffectChange): Html {
+  const { gains, loses, limits } = change;
+  const others = limits.map((key) => hint(limitChange(change, key)));
   return html`${gains.length > 0 && html`<span class="gain">+ ${gains.join(", ")}</span> `}${
     loses.length > 0 && html`<span class="loss">\u2212 ${loses.join(", ")}</span> `
   }${others}`;
