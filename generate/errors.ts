@@ -63,7 +63,7 @@ const explanations: Readonly<Record<string, string>> = {
   groups_unavailable:
     "The issuer's `groups_claim` is set, and the token lacks it, has another type there or more than 1,000 groups, or refers elsewhere for them.",
   name_case_mismatch:
-    "A name differs only by case or Unicode form from one in the caller's entries for this database or `*`. An upstream might treat both as one. The message says which.",
+    "A name differs only by case, Unicode form or spaces around it from one in the caller's entries for this database or `*`. An upstream might treat both as one. The message says which.",
   columns_required:
     "`*` in `columns` or `returning` for a table of which the caller may use some columns. The message lists them.",
   column_denied:
