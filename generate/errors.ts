@@ -191,7 +191,7 @@ const ofEngine: Readonly<Record<string, string>> = {
   no_unique_key:
     "The columns of `on_conflict` or `references` are not a primary or unique key. The message lists the existing keys.",
   not_supported:
-    "MySQL and MariaDB only: the database cannot identify changed rows of a table without a primary key, or cannot run an Upsert on a table with several unique keys.",
+    "This database cannot do it, as the message says. On MySQL and MariaDB: read the changed rows of a table without a primary key, Upsert into a table with several unique keys, or continue `after` a very long text. On SQLite: change a file with a write-ahead log in a Batch that uses another database too.",
   number_out_of_range:
     "A whole number exceeds 64 bits, or another number exceeds a double. Or the result of `add` or `compute` does, or the column cannot store it. The message names the column and what it allows. If several columns of `add` may be at fault, it names each.",
   order_not_unique: "`after` with an order in which two rows may be equal.",
@@ -217,7 +217,7 @@ const ofEngine: Readonly<Record<string, string>> = {
   database_in_use:
     "With several databases of a PostgreSQL server: other clients are connected to the database to be dropped.",
   database_protected:
-    "`main` cannot be dropped. On PostgreSQL, the engine's own database and templates cannot be dropped either.",
+    "On SQLite, `main` cannot be dropped. With several databases of a PostgreSQL server, the database of the URL and templates cannot.",
   table_exists: "A table of this name exists, in any case.",
   statement_failed:
     "The database itself cannot run the query: a view, trigger, function, index or file is broken, or does not allow this. The message names the object and the reason where that reveals no row, and only to callers who see the whole schema. The log contains the database's code, a reason without values, and the file.",
@@ -238,7 +238,7 @@ const ofEngine: Readonly<Record<string, string>> = {
   outcome_unknown:
     "The connection was lost, SQLite's process ended, or the time limit was reached during the commit. The change, or the Batch as a whole, may or may not have been carried out. Read the rows before you send it again.",
   query_timeout:
-    "The query took longer than 30 seconds in the database and was canceled. Nothing was carried out.",
+    "The query took longer than `upstream.statement_timeout` (30 seconds by default) in the database and was canceled. Nothing was carried out.",
   storage_failed:
     "The disk is full, or the database file cannot be written. Nothing of the query was carried out.",
 } satisfies Record<keyof typeof refusalStatuses | "internal_error", string>;
