@@ -147,6 +147,47 @@ t.test("on a full disk a revocation is refused and the token stays valid", async
   t.equal((await gateway.send("DELETE", "/api/users/alice/tokens", {}, root)).status, 200);
 });
 
+t.test("an edit on a full disk revokes tokens permanently once there is room", async (t) => {
+  const { gateway, token } = await scene(t);
+  const before = fs.readFileSync(gateway.accessFile, "utf8");
+  fill(gateway);
+  const blocks = before.split(/(?=^\[\[)/m);
+  await gateway.edit(() => blocks.filter((one) => !one.includes('"alice"')).join(""));
+  await gateway.service.logged(({ msg }) => msg === "tokens could not be revoked permanently");
+  fill(gateway, "unlimited");
+  const file = path.join(gateway.home, "revocations");
+  await eventually("the revocation is written", () => {
+    return fs.existsSync(file) && fs.readFileSync(file, "utf8").includes('"alice"');
+  });
+  await gateway.edit(() => before);
+  await eventually("alice is back", async () => {
+    const alice = { username: "alice", password: "alice password" };
+    return (await gateway.send("POST", "/login", alice)).status === 200;
+  });
+  checkRefusal(t, await gateway.get("/api/me", token), { status: 401, code: "token_revoked" });
+});
+
+t.test("lost revocations are written back once a full disk has room", async (t) => {
+  const { gateway, token } = await scene(t);
+  t.equal((await gateway.send("POST", "/logout", {}, token)).status, 200);
+  const file = path.join(gateway.home, "revocations");
+  const written = fs.readFileSync(file, "utf8");
+  const areNow = (state: string) =>
+    eventually(`they are ${state}`, async () => {
+      return (await gateway.request("/readyz")).body.revocations === state;
+    });
+  fill(gateway);
+  fs.rmSync(file);
+  await areNow("stale");
+  fill(gateway, "unlimited");
+  await areNow("fresh");
+  t.equal(fs.readFileSync(file, "utf8"), written);
+  const refusals = gateway.service.log.filter(({ msg }) =>
+    String(msg).startsWith("revocations refused"),
+  );
+  t.equal(refusals.length, 1, "a known reason is not repeated");
+});
+
 t.test("on a full disk audit lines go to the log", nightly, async (t) => {
   const { gateway } = await scene(t, '[audit]\nfile = "audit.log"\n');
   const file = path.join(gateway.home, "audit.log");

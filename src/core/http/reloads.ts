@@ -141,6 +141,7 @@ export const CONFIRM_AFTER_MS = 2000;
 /** Workers act one after the other. One suffices, and the others are its backup. */
 const TURN_MS = 500;
 const MAX_TURNS = 4;
+const RETRY_MS = 2000;
 
 type Loaded = Extract<ReloadEvent, { kind: "loaded" }>;
 
@@ -181,18 +182,28 @@ export function revokeOnHandEdits(
     [...access.snapshot.users.values()].flatMap((user) => (user.disabled ? user.username : [])),
   );
 
-  /** Revokes once, whichever worker comes first, and at once when the gateway stops. */
+  /**
+   * Revokes once, whichever worker comes first, and at once when the gateway stops. Tries again while
+   * the revocation cannot be written.
+   */
   function revoke(username: string, before: number, delayMs: number, isUndone = () => false): void {
     const earliest = revocations.earliestIssue(username);
     if (before <= earliest) return;
+    const pause = (ms: number) => delay(ms, undefined, { signal: stopped.signal }).catch(() => {});
     const work = async () => {
-      if (isUndone() || revocations.earliestIssue(username) > earliest) return;
-      await revocations.revokeUserBefore(username, before);
+      await pause(delayMs);
+      if (isUndone()) return;
+      for (let attempt = 1; revocations.earliestIssue(username) <= earliest; attempt++) {
+        try {
+          return await revocations.revokeUserBefore(username, before);
+        } catch (error) {
+          if (attempt === 1) onFailure(username, error);
+        }
+        if (stopped.signal.aborted) return;
+        await pause(RETRY_MS);
+      }
     };
-    const done = delay(delayMs, undefined, { signal: stopped.signal })
-      .then(work, work)
-      .catch((error: unknown) => onFailure(username, error))
-      .finally(() => pending.delete(done));
+    const done = work().finally(() => pending.delete(done));
     pending.add(done);
   }
 

@@ -256,6 +256,9 @@ export function revocationsIn(
   };
 }
 
+/** Pause between attempts to write back what the file lacks. */
+const RETRY_MS = 2000;
+
 /**
  * Reloads when the file changes. Revocations stay in force whatever happens to the file, and are
  * written back if the file loses them.
@@ -279,6 +282,7 @@ export async function openRevocations(
   let lost: readonly Revocation[] = [];
   let stale = false;
   let failure: string | undefined;
+  let retry: NodeJS.Timeout | undefined;
 
   async function readAndJoin(): Promise<void> {
     following.note();
@@ -287,6 +291,7 @@ export async function openRevocations(
   }
 
   async function reloadNow(): Promise<void> {
+    clearTimeout(retry);
     const known = lost.length;
     try {
       await readAndJoin();
@@ -299,8 +304,11 @@ export async function openRevocations(
       failure = undefined;
     } catch (error) {
       stale = true;
+      const isKnown = following.retryAfter(error) || errorMessage(error) === failure;
       failure = errorMessage(error);
-      if (!following.retryAfter(error)) onFailure(error);
+      if (!isKnown) onFailure(error);
+      // No file changes when a full disk has room again.
+      if (lost.length > 0) retry = setTimeout(following.reload, RETRY_MS).unref();
     }
   }
 
@@ -352,6 +360,9 @@ export async function openRevocations(
         return [revocationOfUser({ earliestIssue }, user, latestIssue)];
       }),
     reload: following.reload,
-    close: following.close,
+    async close() {
+      await following.close();
+      clearTimeout(retry);
+    },
   };
 }
