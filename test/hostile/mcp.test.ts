@@ -215,6 +215,8 @@ const besides = [
   '"Database":"side"',
   '"DATABASE":"side"',
   '"databa\\u017fe":"side"',
+  '"data\\u200bbase":"side"',
+  '"data_base":"side"',
 ];
 
 /** Checks that calls with these params are refused and not forwarded. */

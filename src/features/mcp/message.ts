@@ -1,5 +1,6 @@
 import { isUtf8 } from "node:buffer";
 import type { IncomingHttpHeaders, ServerResponse } from "node:http";
+import { foldName } from "../../core/access/entries.ts";
 import { ClientError } from "../../core/base/client-error.ts";
 import { runCooperatively, type Steps } from "../../core/base/cooperative-scheduling.ts";
 import { memoize } from "../../core/base/memoize.ts";
@@ -161,7 +162,7 @@ function invalid(problem: string, id?: MessageId): McpRefused {
 }
 
 /** Servers may ignore case, or take `task_id` for `taskId`. */
-const fold = memoize((key) => key.toUpperCase().toLowerCase().replaceAll("_", ""));
+const fold = memoize((key) => foldName(key).replaceAll("_", ""));
 
 const MAX_KEY_BYTES = 256;
 
@@ -175,7 +176,10 @@ export function* readKnownMembers(
   yield* visitCheckedMembers(value, (key, member) => {
     if (known.includes(key)) members.set(key, member);
     else if (key.length <= MAX_KEY_BYTES && known.some((one) => fold(one) === fold(key))) {
-      throw invalid("a member differs from a protocol member only by case or underscores", id);
+      throw invalid(
+        "a member differs from a protocol member only by case, Unicode form or underscores",
+        id,
+      );
     }
   });
   return members;

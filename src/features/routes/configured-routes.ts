@@ -1,4 +1,5 @@
 import { requireAdministrator } from "../../core/access/administration.ts";
+import { foldName } from "../../core/access/entries.ts";
 import type { Subject } from "../../core/access/grant.ts";
 import { decideWholeDatabase, wholeDatabaseDenial } from "../../core/access/policy.ts";
 import { EVERY_DATABASE } from "../../core/access/roles.ts";
@@ -74,12 +75,8 @@ function resembles({ path }: RouteSettings, decoded: readonly string[]): boolean
   const { length } = pattern;
   const isOpen = pattern.at(-1) === "*";
   if (isOpen ? decoded.length < length - 1 : decoded.length !== length) return false;
-  // Java takes a capital I with a dot for an i. Windows ignores dots and spaces at the end.
-  const fold = (segment = "") =>
-    segment
-      .toUpperCase()
-      .toLowerCase()
-      .replace(/\u0307|[.\s]+$/g, "");
+  // Windows ignores dots and spaces at the end.
+  const fold = (segment = "") => foldName(segment).replace(/[.\s]+$/, "");
   return pattern.every((one, at) => /^[:*]/.test(one) || fold(one) === fold(decoded[at]));
 }
 
