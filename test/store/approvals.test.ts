@@ -150,7 +150,6 @@ t.test("without the store, no approval is created or used", async (t) => {
 t.test("one of the replicas notifies of each approval", async (t) => {
   const told = () => hook.received.map(({ body }) => JSON.parse(String(body)).approval.id);
   hook.take();
-  hook.received.length = 0;
   const asked = await Promise.all([one, two, one, two].map((one) => ask(one, removal(77))));
   const ids = new Set(asked.map(idIn));
   t.equal(ids.size, 1);
@@ -158,4 +157,11 @@ t.test("one of the replicas notifies of each approval", async (t) => {
   await eventually("both have arrived", async () => told().length >= 2);
   await new Promise((resolve) => setTimeout(resolve, 1500));
   t.strictSame(told().sort(), [...ids, other].sort());
+});
+
+t.test("the log says why steps cannot be written to the audit", async (t) => {
+  await store.sql("alter table gatehouse.approval_steps rename to other_steps");
+  const failed = one.service.logged(({ detail }) => /approval_steps/.test(String(detail)));
+  t.match(await failed, { level: "error", msg: /cannot be written to the audit yet/ });
+  await store.sql("alter table gatehouse.other_steps rename to approval_steps");
 });

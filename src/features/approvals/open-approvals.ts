@@ -88,9 +88,10 @@ export async function openApprovals(options: ApprovalOptions): Promise<Approvals
       // Each step is taken by one process, which therefore notifies of it.
       for (const id of asked) notifier?.notify(id, () => current.find(id));
     } catch (error) {
-      // An unreachable store has already been logged, and the steps stay in it.
-      if (error instanceof Refusal) return;
-      log.error({ err: error }, "approval steps cannot be written to the audit yet");
+      // Without a cause, the store is unreachable, which has been logged. The steps stay in it.
+      if (error instanceof Refusal && error.cause === undefined) return;
+      const detail = error instanceof Refusal ? error.detail : undefined;
+      log.error({ err: error, detail }, "approval steps cannot be written to the audit yet");
     }
   }
 
