@@ -29,4 +29,5 @@ export async function* readLines(
     }
     if (start < chunk.length) partial.push(chunk.subarray(start));
   }
+  if (partial.length > 0) yield Buffer.concat(partial);
 }
