@@ -144,10 +144,7 @@ function isForwarded(name: string, { forwardHeaders }: HeaderPolicy): boolean {
   return forwarded.has(name) || name.startsWith("accept") || forwardHeaders.has(name);
 }
 
-/**
- * The client headers sent with a query. By a parameter of the type, such as a charset, an upstream
- * could read other text than was judged.
- */
+/** The client headers sent with a query. Parameters of its type could name another charset. */
 export function queryHeaders(headers: IncomingHttpHeaders, policy: HeaderPolicy) {
   const kept = keptHeaders(headers, (name) => isForwarded(name, policy), policy);
   kept["content-type"] = "application/json";

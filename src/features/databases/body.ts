@@ -225,19 +225,16 @@ export async function readBodyFor(
   if (kind === "none") throw badRequest("no body is allowed here");
   requireType(exchange, types);
   const { server, upstream } = gateway.configuration;
-  if (isCompressed(exchange)) {
-    const bytes = await readBody(exchange, server.max_body_bytes, gateway.budget);
-    return parse(kind, await inflated(gateway, exchange, bytes), headers["content-type"]);
+  const isGzip = isCompressed(exchange);
+  if (kind === "stream" && !isGzip) {
+    requireLength(exchange.request, upstream.max_upload_bytes);
+    const length = Number(headers["content-length"] ?? Number.POSITIVE_INFINITY);
+    if (length > Math.min(SMALL_UPLOAD_BYTES, server.max_body_bytes)) return undefined;
   }
-  if (kind !== "stream") {
-    const bytes = await readBody(exchange, server.max_body_bytes, gateway.budget);
-    if (bytes.length === 0) throw badRequest("the body is empty");
-    return parse(kind, bytes, headers["content-type"]);
-  }
-  requireLength(exchange.request, upstream.max_upload_bytes);
-  const length = Number(headers["content-length"] ?? Number.POSITIVE_INFINITY);
-  if (length > Math.min(SMALL_UPLOAD_BYTES, server.max_body_bytes)) return undefined;
-  return parse(kind, await readBody(exchange, length, gateway.budget));
+  const sent = await readBody(exchange, server.max_body_bytes, gateway.budget);
+  if (sent.length === 0) throw badRequest("the body is empty");
+  const bytes = isGzip ? await inflated(gateway, exchange, sent) : sent;
+  return parse(kind, bytes, headers["content-type"]);
 }
 
 /** Passes a body on, up to `upstream.max_upload_bytes`. */

@@ -176,10 +176,7 @@ export function* readKnownMembers(
   yield* visitCheckedMembers(value, (key, member) => {
     if (known.includes(key)) members.set(key, member);
     else if (key.length <= MAX_KEY_BYTES && known.some((one) => fold(one) === fold(key))) {
-      throw invalid(
-        "a member differs from a protocol member only by case, Unicode form or underscores",
-        id,
-      );
+      throw invalid("a member differs from a protocol member only by its spelling", id);
     }
   });
   return members;
