@@ -101,10 +101,10 @@ t.test(
 t.test("JSON that curl sends as a form reaches the server as JSON", async (t) => {
   const { stub, gateway } = shared;
   const form = "application/x-www-form-urlencoded";
-  const headers = { authorization: await bearer(gateway, "otto"), "content-type": form };
+  const headers = { authorization: await bearer(gateway, "otto") };
   const typeOf = async (path: string, type = form) => {
     stub.take();
-    const sent = { ...headers, "content-type": type };
+    const sent = { ...headers, "content-type": type, connection: "close, content-type" };
     const { status } = await ask(`${gateway.url}${path}`, {
       method: "PUT",
       headers: sent,

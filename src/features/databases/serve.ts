@@ -408,8 +408,8 @@ export class PresetServer {
       framingFields.has(name) ||
       (answer !== undefined && (conditional.test(name) || name === "accept-encoding"));
     const kept = presetHeaders(request.headers, policy, this.#headers, isUnfit);
-    const { "content-type": type = body && json } = kept;
-    // A server that goes by the type would not read the JSON that was judged.
+    // A server that goes by the type would not read the JSON that was judged, also without one.
+    const { "content-type": type = body && json } = request.headers;
     const isForm = kind !== "stream" && /^application\/x-www-form-urlencoded/i.test(String(type));
     return {
       ...gatewayHeaders({ requestId, forwardedFor, proto, host, identity }),
