@@ -10,7 +10,7 @@ import { findCaseConflicts, questionSetting } from "../core/access/policy.ts";
 import { boundaryName } from "../core/access/rights.ts";
 import { runAtOnce } from "../core/base/cooperative-scheduling.ts";
 import { isThere } from "../core/base/files/guarded.ts";
-import { counted } from "../core/base/suggestion.ts";
+import { counted, didYouMean } from "../core/base/suggestion.ts";
 import { storeName, storesAccess } from "../core/config/addresses.ts";
 import type { LoadedConfiguration } from "../core/config/load.ts";
 import { administratorWarning } from "../core/http/reloads.ts";
@@ -109,7 +109,9 @@ async function* checkAccess(loaded: LoadedConfiguration): Findings {
   yield ok("access file", `${source} (${counts})`);
   for (const holder of runAtOnce(holdersWithoutRecord(snapshot))) {
     const name = userOf(holder);
-    if (name !== undefined) yield { warning: `${name} has grants but no user record` };
+    if (name === undefined) continue;
+    const hint = didYouMean(name, snapshot.users.keys());
+    yield { warning: `${name} has grants but no user record${hint}` };
   }
   const warning = runAtOnce(administratorWarning(snapshot, loaded.configuration));
   if (warning !== undefined) yield { warning };

@@ -11,6 +11,7 @@ import type { Snapshot } from "../core/access/snapshot.ts";
 import { counted, didYouMean } from "../core/base/suggestion.ts";
 import { isServerUrl } from "../core/config/addresses.ts";
 import type { LoadedConfiguration } from "../core/config/load.ts";
+import { splitPlace } from "../core/query/names.ts";
 import { readUpstreamCredential } from "../core/upstream/credential.ts";
 import { EngineRefusal } from "../engine/refusal.ts";
 import { DatabaseFiles } from "../engine/sqlite/files.ts";
@@ -163,7 +164,11 @@ async function* missingIn(
   const databases = await list(database);
   if (databases === undefined) return;
   if (!databases.includes(database)) {
-    yield `the database ${database} does not exist${hintFor(database, databases)}`;
+    const { database: outer, table } = splitPlace(database);
+    const isTable = table !== undefined && databases.includes(outer);
+    const tableHint = `; name the table ${table} in \`tables\``;
+    const hint = isTable ? tableHint : hintFor(database, databases);
+    yield `the database ${database} does not exist${hint}`;
     return;
   }
   const filters = [

@@ -27,7 +27,6 @@ import { Refusal } from "../core/base/refusal.ts";
 import { renderValue } from "../core/base/toml.ts";
 import type { LoadedConfiguration } from "../core/config/load.ts";
 import { describeChanges } from "../core/http/change-records.ts";
-import { DatabaseFiles } from "../engine/sqlite/files.ts";
 import { listDatabases } from "./database-schema.ts";
 import { loadFor } from "./load.ts";
 import {
@@ -54,18 +53,10 @@ import { readNewHash } from "./password.ts";
 /** Returns the default database if it exists, else another known one, else `<database>`. */
 async function hintDatabase(loaded: LoadedConfiguration, { grants }: Snapshot): Promise<string> {
   const preferred = loaded.configuration.auth.default_database;
-  const directory = findDataDirectory(loaded);
-  let names: readonly string[] | undefined;
-  if (directory === undefined) names = await listDatabases(loaded);
-  else {
-    try {
-      names = new DatabaseFiles(directory).names();
-    } catch {
-      // Nothing exists before the first start, which creates the default database.
-      return preferred;
-    }
-  }
-  names ??= [...grants.values()].flatMap((own) => [...own.keys()].filter((name) => name !== "*"));
+  const named = [...grants.values()].flatMap((own) => [...own.keys()]);
+  // The first start creates the default database.
+  const expected = findDataDirectory(loaded) === undefined ? named : [preferred];
+  const names = ((await listDatabases(loaded)) ?? expected).filter((name) => name !== "*");
   return names.includes(preferred) ? preferred : (names[0] ?? "<database>");
 }
 

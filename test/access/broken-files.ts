@@ -28,7 +28,7 @@ users = ["${SECRET}"] => 1: ^not a table$
 acl = [1979-05-27] => 1: ^not a table$
 ${record}; ${SECRET} = 1 => 3: ^unknown key; allowed: username, email
 ${record}; Email = "x" => 3: ^unknown key
-${entry}; user = 1 => 3: ^unknown key; allowed: username, group, database, role, tables, columns,
+${entry}; user = 1 => 3: ^unknown key "user"; allowed: username, group, database, role, tables, columns,
 ${record}; ; [users.${SECRET}]; a = 1 => 4: ^unknown key
 ${record}; __proto__ = { disabled = true } => 3: ^unknown key
 ${record}; tokens_valid_after = 9007199254740993 => 3: .

@@ -656,6 +656,7 @@ t.test("access grant warns about names that the database does not have", async (
     [["main.product", "ReadOnly"], "main has no table product (did you mean products?)"],
     [["mian", "ReadOnly"], "the database mian does not exist (did you mean main?)"],
     [["public", "ReadOnly"], "the database public does not exist (known: main)"],
+    [["'main.t'", "ReadOnly"], "the database main.t does not exist; name the table t in `tables`"],
     [["main.order_*", "ReadOnly"], "no table of main begins with order_"],
     [
       ["main.products", "ReadWrite", "--row-filter", "tennant = acme"],

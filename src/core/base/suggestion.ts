@@ -2,19 +2,24 @@
 const MOST_EDITS = 2;
 /** Most characters of a name that are compared. */
 const LONGEST_COMPARED = 64;
+/** Fewest characters of a name that may be the beginning of the suggestion. */
+const SHORTEST_BEGINNING = 4;
 
 export function suggestion(name: string, names: Iterable<string>): string | undefined {
   const folded = fold(name);
   let best: string | undefined;
   let fewest = MOST_EDITS + 1;
+  const longer: string[] = [];
   for (const candidate of names) {
+    if (fold(candidate).startsWith(folded)) longer.push(candidate);
     // Each character of difference in length is an edit by itself.
     if (Math.abs(candidate.length - name.length) > MOST_EDITS) continue;
     const edits = editDistance(folded, fold(candidate));
     if (edits >= fewest || edits > candidate.length / 2) continue;
     [best, fewest] = [candidate, edits];
   }
-  return best;
+  const isBeginning = longer.length === 1 && folded.length >= SHORTEST_BEGINNING;
+  return best ?? (isBeginning ? longer[0] : undefined);
 }
 
 export function didYouMean(name: string, names: Iterable<string>): string {

@@ -41,10 +41,6 @@ export function readDescription(node: SchemaNode): string {
   return isLive(node) ? `${description} A change takes effect without a restart.` : description;
 }
 
-function nameSchema(node: SchemaNode): SchemaNode | undefined {
-  return asSchema(node.propertyNames);
-}
-
 /** Describes the allowed values, for use after `allowed:` in an error. */
 export function allowedBy(node: SchemaNode): string {
   if (node.title !== undefined) return node.title;
@@ -59,7 +55,7 @@ export function allowedBy(node: SchemaNode): string {
     const kind = (node.minItems ?? 0) > 0 ? "a non-empty array" : "an array";
     return `${kind} of ${element.properties === undefined ? `(${allowedBy(element)})` : "tables"}`;
   }
-  const names = nameSchema(node);
+  const names = asSchema(node.propertyNames);
   const values = asSchema(node.additionalProperties);
   if (names !== undefined && values !== undefined) {
     return `a table of (${allowedBy(names)}) = (${allowedBy(values)})`;
@@ -132,8 +128,8 @@ export function issueProblems(issue: z.core.$ZodIssue, checked: Checked): Proble
     });
   }
   if (issue.code === "invalid_key") {
-    const names = nameSchema(nodeAt(path.slice(0, -1)) ?? {}) ?? {};
-    const reason = found(renderName(String(path.at(-1))), allowedBy(names));
+    const names = asSchema(nodeAt(path.slice(0, -1))?.propertyNames);
+    const reason = found(renderName(String(path.at(-1))), allowedBy(names ?? {}));
     return [problemAt(path, reason, checked)];
   }
   const { allowed: rule, reason }: Record<string, unknown> =
@@ -180,10 +176,10 @@ function keysAllowed(key: string, value: unknown, node: SchemaNode = {}): string
 function elsewhere(key: string, value: unknown): string {
   const isTable = typeof value === "object" && value !== null;
   const places = new Map<string, string | undefined>();
-  for (const { name, isArray, keys } of schemaTables()) {
+  for (const { name, isArray, isRepeated, keys } of schemaTables()) {
     if (isTable)
       places.set(name.slice(name.lastIndexOf(".") + 1), isArray ? `[[${name}]]` : `[${name}]`);
-    else if (!isArray)
+    else if (!isRepeated)
       for (const [own] of keys) places.set(own, places.has(own) ? undefined : `${name}.${own}`);
   }
   return formatHint(places.get(suggestion(key, places.keys()) ?? ""));
