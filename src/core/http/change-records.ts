@@ -1,5 +1,5 @@
 import { existsSync } from "node:fs";
-import { appendFile, readFile, rm } from "node:fs/promises";
+import { rm } from "node:fs/promises";
 import path from "node:path";
 import * as z from "zod";
 import type { ReloadEvent, VersionStep } from "../access/access-rules.ts";
@@ -7,7 +7,7 @@ import type { AccessDiff } from "../access/diff.ts";
 import { type Grant, type Group, groupOf, holderText } from "../access/grant.ts";
 import type { Change } from "../access/record-change.ts";
 import { isoTime } from "../base/clock.ts";
-import { appendFlags, giveToDirectoryOwner, ownerName, parseLine } from "../base/files/guarded.ts";
+import { appendWhole, ownerName, parseLine, readGuardedBytes } from "../base/files/guarded.ts";
 import { withLock } from "../base/files/lock.ts";
 import { watchFile } from "../base/files/watch.ts";
 import { type Audit, appendChange } from "../observe/audit.ts";
@@ -165,10 +165,7 @@ export function noteUnlocked(notes: string, username: string): Promise<void> {
 
 async function addNote(file: string, note: Omit<ChangeNote, "at">): Promise<void> {
   const line = `${JSON.stringify({ at: new Date().toISOString(), ...note })}\n`;
-  await withLock(file, async () => {
-    await appendFile(file, line, { flag: appendFlags(file), mode: 0o600 });
-    giveToDirectoryOwner(file);
-  });
+  await withLock(file, () => appendWhole(file, line));
 }
 
 /** Removes the notes only after `write`, so that a crash loses none. */
@@ -178,7 +175,7 @@ async function takeNotes(
 ): Promise<void> {
   await withLock(file, async () => {
     if (!existsSync(file)) return;
-    const text = await readFile(file, "utf8");
+    const text = String(await readGuardedBytes(file, { checkRead: false }));
     // A crash may have cut off a line.
     await write(text.split("\n").flatMap((line) => parseLine(noteShape, line) ?? []));
     await rm(file);

@@ -1,19 +1,15 @@
-import { open } from "node:fs/promises";
-import path from "node:path";
 import * as z from "zod";
 import { isAnyUsername } from "../access/roles.ts";
 import { errorMessage } from "../base/client-error.ts";
 import { epochSeconds, forgettableBefore, steadySeconds } from "../base/clock.ts";
 import { runCooperatively, visitEach } from "../base/cooperative-scheduling.ts";
 import {
-  appendFlags,
+  appendWhole,
   decodeUtf8,
-  giveToDirectoryOwner,
   isThere,
   parseLine,
   readGuardedBytes,
   replaceFile,
-  syncDirectory,
 } from "../base/files/guarded.ts";
 import { withLock } from "../base/files/lock.ts";
 import { followFiles } from "../base/files/watch.ts";
@@ -187,26 +183,6 @@ function* joinSteps(
   return { inForce, index, lost };
 }
 
-async function append(file: string, revocation: Revocation): Promise<void> {
-  const isNew = !isThere(file);
-  const handle = await open(file, appendFlags(file), 0o600);
-  try {
-    if (isNew) giveToDirectoryOwner(file);
-    const { size } = await handle.stat();
-    try {
-      await handle.writeFile(toLine(revocation));
-      await handle.sync();
-    } catch (error) {
-      // A full disk may have kept a part of the line.
-      await handle.truncate(size);
-      throw error;
-    }
-  } finally {
-    await handle.close();
-  }
-  if (isNew) await syncDirectory(path.dirname(file));
-}
-
 /** Chooses what to add, by what the file has while it is locked. */
 type Choose = (written: Pick<Revocations, "earliestIssue">) => readonly Revocation[];
 
@@ -222,7 +198,7 @@ async function addRevocations(file: string, checkRead: boolean, choose: Choose):
     const added = choose(new RevocationIndex(revocations.values()));
     const [first, ...others] = added;
     if (first !== undefined && others.length === 0 && !isTorn && !isMostlyExpired) {
-      await append(file, first);
+      await appendWhole(file, toLine(first));
       return;
     }
     await replaceFile(file, [...new Set([...kept, ...added.map(toLine)])].join(""));

@@ -142,10 +142,14 @@ export function eventInWords(line: ReadLine, quote: Quote): string[] {
   return [...by, ...(changes.length > 0 ? changes : [msg, ...about])];
 }
 
-/** Returns undefined for anything but an audit line, such as a line cut by a crash. */
+/**
+ * Returns undefined for anything but an audit line. Before one, there may be a part of another that a
+ * full disk or a crash has cut off.
+ */
 export function parseLine(line: Buffer): ReadLine | undefined {
   try {
-    return parseRecord(JSON.parse(line.toString()));
+    const text = line.toString();
+    return parseRecord(JSON.parse(text.slice(Math.max(0, text.lastIndexOf('{"level":"')))));
   } catch {
     return undefined;
   }

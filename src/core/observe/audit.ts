@@ -1,15 +1,15 @@
-import { closeSync, existsSync, openSync } from "node:fs";
-import { appendFile } from "node:fs/promises";
+import { closeSync, openSync } from "node:fs";
 import * as z from "zod";
 import { errorMessage } from "../base/client-error.ts";
 import { isoTime } from "../base/clock.ts";
-import { appendFlags, giveToDirectoryOwner, parseLine } from "../base/files/guarded.ts";
+import { appendWhole, parseLine } from "../base/files/guarded.ts";
 import type { AuditRecord } from "./audit-line.ts";
 import { LineWriter, type Log } from "./log.ts";
 
 const MODE = 0o600;
 const MAX_BUFFER_BYTES = 16 * 1024 * 1024;
 const SERVER_ERROR = 500;
+const RETRY_MS = 1000;
 
 /** `warn` if the caller was denied, `error` if the gateway or the upstream failed. */
 const auditLevel = z.enum(["info", "warn", "error"]);
@@ -48,10 +48,7 @@ function requireWritable(file: string): void {
 
 /** Appends a change by a command. @throws the file system's error */
 export async function appendChange(file: string, fields: object): Promise<void> {
-  const isNew = !existsSync(file);
-  const line = formatLine("change", fields, "info");
-  await appendFile(file, line, { flag: appendFlags(file), mode: MODE });
-  if (isNew) giveToDirectoryOwner(file);
+  await appendWhole(file, formatLine("change", fields, "info"));
 }
 
 /**
@@ -84,6 +81,7 @@ export function createAudit(
   }
   const stream = new LineWriter(file, MAX_BUFFER_BYTES, MODE);
   let isFailing = false;
+  let retry: NodeJS.Timeout | undefined;
   stream.file.on("error", (error: Error) => {
     if (!isFailing) {
       log.error(
@@ -96,6 +94,8 @@ export function createAudit(
       }
     }
     isFailing = true;
+    clearTimeout(retry);
+    retry = setTimeout(() => stream.file.write(""), RETRY_MS).unref();
   });
   stream.file.on("drain", () => {
     if (isFailing) log.info({ file }, "the audit file can be written again");
@@ -121,6 +121,7 @@ export function createAudit(
       }
     },
     close() {
+      clearTimeout(retry);
       // Flushing would retry forever.
       if (isFailing) stream.file.destroy();
       else stream.flushNow();

@@ -256,6 +256,30 @@ export async function readGuarded(file: string, options: GuardedOptions): Promis
   return decodeUtf8(file, await readGuardedBytes(file, options));
 }
 
+/**
+ * Appends to a file (0600 and, for root, the directory's owner's), which is created if it is missing.
+ *
+ * @throws the error of the file system; then a full disk has kept no part of the text
+ */
+export async function appendWhole(file: string, text: string): Promise<void> {
+  const isNew = !isThere(file);
+  await using handle = await open(file, appendFlags(file), 0o600);
+  if (isNew) giveToDirectoryOwner(file);
+  const bytes = Buffer.from(text);
+  const before = await handle.stat();
+  let written = 0;
+  try {
+    while (written < bytes.length) written += (await handle.write(bytes, written)).bytesWritten;
+    if (before.isFile()) await handle.sync();
+  } catch (error) {
+    // Others may have appended to a file that is not locked.
+    const isLast = (await handle.stat()).size === before.size + written;
+    if (written > 0 && isLast) await handle.truncate(before.size);
+    throw error;
+  }
+  if (isNew) await syncDirectory(path.dirname(file));
+}
+
 /** Makes a rename in `directory` survive a power failure. */
 export async function syncDirectory(directory: string): Promise<void> {
   await using handle = await open(directory, "r");
