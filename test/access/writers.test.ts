@@ -10,6 +10,7 @@ import { parseAccessFile } from "../../src/core/access/parse.ts";
 import { changeAccessFile } from "../../src/core/access/write.ts";
 import { PATIENCE_MS } from "../kit/eventually.ts";
 import { caseCount } from "../kit/nightly.ts";
+import { lackDescriptors } from "../kit/no-descriptor.ts";
 import { nodeCommand } from "../kit/node.ts";
 import { accessFile, grant, user } from "./kit.ts";
 
@@ -102,6 +103,13 @@ t.test("a read-only directory refuses the change", async (t) => {
   t.strictSame([status, stdout], [1, "access_file_read_only"]);
   t.equal(await readFile(file, "utf8"), text);
   t.strictSame(await readdir(path.dirname(file)), [path.basename(file)]);
+});
+
+t.test("a lack of descriptors refuses the change", async (t) => {
+  const file = accessFile(t, text);
+  t.teardown(lackDescriptors(() => true));
+  const changing = changeAccessFile(file, () => []);
+  await t.rejects(changing, { code: "access_file_read_only" });
 });
 
 t.test("a file with a read-only mode refuses the change, also by root", async (t) => {

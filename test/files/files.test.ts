@@ -31,6 +31,7 @@ import { openWalDatabase } from "../../src/core/base/files/wal-database.ts";
 import { followFiles, watchFile } from "../../src/core/base/files/watch.ts";
 import { eventually, PATIENCE_MS } from "../kit/eventually.ts";
 import { temporaryHome } from "../kit/gateway.ts";
+import { lackDescriptors } from "../kit/no-descriptor.ts";
 import { nodeCommand } from "../kit/node.ts";
 
 /** The path of a file in a new directory. */
@@ -77,6 +78,13 @@ t.test("a failed replacement keeps the old content and leaves no other file", as
   await mkdir(path.join(file, "inside"), { recursive: true });
   await t.rejects(replaceFile(file, "new"), { code: /EISDIR|ENOTEMPTY|EEXIST/ });
   t.strictSame(await readdir(directory), ["file"]);
+});
+
+t.test("a file keeps its content if its directory cannot be opened to sync it", async (t) => {
+  const file = await fileWith(t, "old");
+  t.teardown(lackDescriptors((opened) => opened === path.dirname(file)));
+  await t.rejects(replaceFile(file, "new"), { code: "EMFILE" });
+  t.equal(await readFile(file, "utf8"), "old");
 });
 
 async function fileWith(t: Test, content: string | Buffer, mode = 0o600): Promise<string> {

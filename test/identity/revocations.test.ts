@@ -8,8 +8,6 @@ import {
   statSync,
   writeFileSync,
 } from "node:fs";
-import promises from "node:fs/promises";
-import { syncBuiltinESMExports } from "node:module";
 import path from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { mock } from "node:test";
@@ -27,6 +25,7 @@ import { insertRefusal, openStaffed, soon, succeed, textOf, tokenOf } from "../j
 import { eventually } from "../kit/eventually.ts";
 import type { TestGateway } from "../kit/gateway.ts";
 import { temporaryHome } from "../kit/gateway.ts";
+import { lackDescriptors } from "../kit/no-descriptor.ts";
 import { runCommand } from "../kit/process.ts";
 import { requireNoStall } from "../kit/stall.ts";
 import { runWarm } from "../kit/warm-command.ts";
@@ -211,7 +210,6 @@ t.test("revocations that cannot be written back stay in force", async (t) => {
   t.equal(readFileSync(file, "utf8").trimEnd().split("\n").length, 2);
 });
 
-const { open: original } = promises;
 const later = Math.floor(Date.now() / 1000) + 3600;
 
 t.test("all lines of a long file stay in force as the file changes", async (t) => {
@@ -259,15 +257,10 @@ t.test("all lines of a long file stay in force as the file changes", async (t) =
     t.equal(readFileSync(file, "utf8").trimEnd().split("\n").length, 20_001, "it is written back");
   }
 
-  const open = mock.method(promises, "open", async (...args: Parameters<typeof promises.open>) => {
-    if (args[1] !== "wx") return original(...args);
-    throw Object.assign(new Error("too many open files"), { code: "EMFILE" });
-  });
-  syncBuiltinESMExports();
+  const restore = lackDescriptors((_, flags) => flags === "wx");
   writeFileSync(file, lines.slice(0, 15_000).join("\n"));
   await delay(2500);
-  open.mock.restore();
-  syncBuiltinESMExports();
+  restore();
   t.strictSame(lost, [5001], "a loss that is known is not reported with each attempt");
   await eventually("it is written back", () => !live.stale);
 });

@@ -12,6 +12,7 @@ import {
   UnsafeFileError,
 } from "../base/files/guarded.ts";
 import { LockRefusedError, LockTimeoutError, withLock } from "../base/files/lock.ts";
+import { canPass } from "../base/files/watch.ts";
 import { Refusal } from "../base/refusal.ts";
 import type { ChangeOptions, Plan } from "./access-rules.ts";
 import { requireRemainingOwners } from "./administration.ts";
@@ -51,7 +52,7 @@ function asWriteRefusal(error: unknown, file: string): unknown {
   }
   if (misplacedCodes.includes(systemCode(error)))
     return invalid(`The access file ${readFailure(error)}`);
-  if (!isStorageError(error)) return error;
+  if (!isStorageError(error) && !canPass(error)) return error;
   const detail = `${file}: ${errorMessage(error)}`;
   return new Refusal("access_file_read_only", { detail, cause: error });
 }

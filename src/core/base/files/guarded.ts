@@ -302,6 +302,8 @@ export async function replaceFile(
 ): Promise<void> {
   const directory = path.dirname(file);
   const temporary = path.join(directory, `.${path.basename(file)}.new`);
+  // Opened first, since nothing may fail for lack of descriptors once the content is replaced.
+  await using folder = await open(directory, "r");
   await rm(temporary, { force: true });
   try {
     {
@@ -321,7 +323,7 @@ export async function replaceFile(
     await rm(temporary, { force: true });
     throw error;
   }
-  await syncDirectory(directory);
+  await folder.sync();
 }
 
 /** Undefined for a line that is not JSON of this shape. */
