@@ -33,7 +33,7 @@ export class MemoryCounts implements KeyCounts {
   }
 
   async add(key: string, points: number, windowMs: number): Promise<WindowCount> {
-    const now = Date.now();
+    const now = performance.now();
     const known = this.#known.get(key);
     const isOpen = known !== undefined && known.ends > now;
     if (!isOpen) this.#known.delete(key);
