@@ -1,4 +1,4 @@
-import { existsSync, readFileSync, renameSync, writeFileSync } from "node:fs";
+import { existsSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { setTimeout as delay } from "node:timers/promises";
@@ -317,11 +317,16 @@ t.test("readiness and metrics follow MySQL behind the engine", nightly, async (t
 });
 
 t.test("readiness and metrics follow the files of the embedded engine", async (t) => {
-  const { gateway, sees } = await observed(t);
+  const { gateway, token, sees } = await observed(t);
   await sees("they are there", 200);
   const data = path.join(gateway.home, "data");
   renameSync(data, `${data}.away`);
   await sees("they are gone", 503);
+  const gone = { status: 503, body: { code: "database_unavailable" } };
+  t.match(await gateway.query(all, token), gone);
+  writeFileSync(data, "no directory");
+  t.match(await gateway.query(all, token), gone);
+  rmSync(data);
   renameSync(`${data}.away`, data);
   await sees("they are back", 200);
 });

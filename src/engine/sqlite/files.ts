@@ -96,9 +96,14 @@ export class DatabaseFiles {
 
   /** Reads the directory, since some file systems ignore case. */
   #found(): string[] {
-    return readdirSync(this.directory)
-      .filter((entry) => entry.endsWith(suffix))
-      .map((entry) => entry.slice(0, -suffix.length));
+    try {
+      return readdirSync(this.directory)
+        .filter((entry) => entry.endsWith(suffix))
+        .map((entry) => entry.slice(0, -suffix.length));
+    } catch (cause) {
+      const problem = "The database files are missing or cannot be read";
+      throw new EngineRefusal("database_unavailable", problem, { cause });
+    }
   }
 
   #syncDirectory(): void {

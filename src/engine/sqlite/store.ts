@@ -493,7 +493,8 @@ class SqliteStore implements Store {
       hasFile = typeof answer.body === "number";
       return hasFile ? { ...answer, body: openSync(spoolPath, "r") } : answer;
     } finally {
-      if (hasFile) await rm(spoolPath, { force: true });
+      // A file that is left is removed at the next start.
+      if (hasFile) await rm(spoolPath, { force: true }).catch(() => {});
     }
   }
 
