@@ -204,7 +204,7 @@ t.test("foreign origins and rebound host names are refused", async (t) => {
 t.test("a page of an allowed origin can use MCP and read its challenges", async (t) => {
   const gateway = published;
   const own = Object.keys(statelessCall("tools/call", { name: "select" }).headers);
-  const needed = ["authorization", ...own.filter((name) => name !== "accept")];
+  const needed = ["authorization", "mcp-param-a.b", ...own.filter((name) => name !== "accept")];
   const preflight = await gateway.request("/mcp", {
     method: "OPTIONS",
     headers: {

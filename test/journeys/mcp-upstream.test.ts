@@ -8,6 +8,8 @@ import { decodePart } from "../identity/forge.ts";
 import { open as openAnswer } from "../kit/client.ts";
 import { eventually } from "../kit/eventually.ts";
 import { auditOf, startGateway, type TestGateway } from "../kit/gateway.ts";
+import { tables } from "../kit/tables.ts";
+import { RecordingUpstream } from "../kit/upstream.ts";
 import { connectEarlier, connectStateless } from "../mcp/clients.ts";
 import { FixtureServer } from "../mcp/fixture-server.ts";
 import { handshakeCall, initialize, statelessCall } from "../mcp/messages.ts";
@@ -195,6 +197,28 @@ t.test("an open stream is cut when its token or its right is lost", async (t) =>
   const expected = new Set(oneWayEach.map(({ code }) => code));
   await eventually("each code is in the log", () => codes().size >= expected.size);
   t.same(codes(), expected);
+});
+
+t.test("a wait for a task is cut when its caller may call no tool any more", async (t) => {
+  const upstream = await new RecordingUpstream().listen(t);
+  upstream.answer = ({ body }, response) => {
+    response.writeHead(200, { "content-type": "text/event-stream" });
+    const created = 'data: {"jsonrpc":"2.0","id":1,"result":{"taskId":"t-1"}}\n\n';
+    if (String(body).includes("tools/call")) response.end(created);
+    else response.flushHeaders();
+  };
+  const rules = tables("mcp.tools", [{ name: "job", permission: "SELECT", database: "main" }]);
+  const gateway = await startGateway(t, {
+    home: await staffedHome(t, staff),
+    config: `[mcp]\nupstream = "${upstream.url}/mcp"\n${rules}`,
+  });
+  const token = await tokenOf(gateway, "alice");
+  await callTool(gateway, "job", {}, token);
+  const wait = await openStream(gateway, statelessCall("tasks/result", { taskId: "t-1" }), token);
+  t.equal(wait.statusCode, 200);
+  await gateway.edit((text) => text.replace('"ReadOnly"', '"None"'));
+  await soon(t, "it is cut", () => wait.destroyed);
+  t.notOk(wait.complete);
 });
 
 t.test("an open stream is cut when another key gets the id of that of its token", async (t) => {

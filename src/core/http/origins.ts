@@ -263,8 +263,11 @@ export function isPreflight({ request }: Exchange, allowedOrigins: readonly stri
 
 export function sendPreflight({ configuration }: Gateway, exchange: Exchange, route: Route): void {
   const { auth, upstream } = configuration;
+  const { "access-control-request-headers": asked = "" } = exchange.request.headers;
   const allowed = new Set([
     ...requestHeaders,
+    // Named after arguments of tools (MCP 2026-07-28).
+    ...(asked.match(/\bmcp-param-[^\s,]+/gi) ?? []),
     ...tokenHeaders(auth.accept),
     ...upstream.forward_headers,
     ...(route.forwardedHeaders?.() ?? []),

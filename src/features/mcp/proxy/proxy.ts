@@ -130,10 +130,14 @@ async function identify(
 ): Promise<Identity> {
   const principal = principalOf(exchange);
   const { username } = principal.subject;
-  const { tools } = gateway.configuration.mcp;
-  // Tasks belong to tool calls, so a caller who may call no tool is denied.
-  if (message?.method.startsWith("tasks/") && !tools.some(mayUseBy(gateway, exchange)))
-    throw denied(message, "no_grant");
+  // Tasks belong to tool calls, so a caller who may call no tool is denied, also while it waits.
+  if (message?.method.startsWith("tasks/")) {
+    const mayCall = () => gateway.configuration.mcp.tools.some(mayUseBy(gateway, exchange));
+    if (!mayCall()) throw denied(message, "no_grant");
+    exchange.verdict.checkWhileOpen(() => {
+      if (!mayCall()) throw new Refusal("no_grant");
+    });
+  }
   if (message?.method !== "tools/call") return { username, roles: [], databases: [] };
   await requireCallRate(message, countCall(gateway, exchange));
   // The policy may have changed while the steps above waited.

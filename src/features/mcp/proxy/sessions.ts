@@ -160,10 +160,12 @@ class TaskFinder {
       else if (start === -1 && one === '"') start = at;
       else if (start === -1) this.#readStructure(one);
       else if (one === '"') {
-        if (this.#depth <= DEEPEST_PLACE) this.#last = this.#textWith(piece.slice(start, at + 1));
+        const text = this.#textWith(piece.slice(start, at + 1));
         this.#begun = undefined;
         start = -1;
-        if (this.#isAtPlace()) return this.#last;
+        if (this.#depth > DEEPEST_PLACE) continue;
+        this.#last = text;
+        if (taskPlaces.has(this.#members.slice(1, this.#depth + 1).join("."))) return text;
       }
     }
     this.#isEscaped = isEscaped;
@@ -173,11 +175,6 @@ class TaskFinder {
 
   #textWith(more: string): string {
     return ((this.#begun ?? "") + more).slice(0, LONGEST_TEXT);
-  }
-
-  #isAtPlace(): boolean {
-    if (this.#depth > DEEPEST_PLACE) return false;
-    return taskPlaces.has(this.#members.slice(1, this.#depth + 1).join("."));
   }
 
   #readStructure(one: string | undefined): void {
