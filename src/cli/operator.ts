@@ -61,13 +61,14 @@ export function warnIfUnknown(snapshot: Snapshot, username: string): void {
   if (!isKnownHolder(snapshot, holder)) warn(userNotFound({ holder, snapshot }));
 }
 
-/** The entries of a user and of the user's local groups, or those of a group. */
-export function entriesInWords(snapshot: Snapshot, holder: Holder): string {
+/** The entries of a user and of the user's local groups, or those of a group, and `more` behind them. */
+export function entriesInWords(snapshot: Snapshot, holder: Holder, more = ""): string {
   const entries = allEntries(snapshot, callerFor(holder)).map((grant) => {
-    const entry = `${describePlace(grant)}:${grant.role}`;
+    const hasExpired = grant.expires !== undefined && grant.expires <= Date.now();
+    const entry = `${describePlace(grant)}:${grant.role}${hasExpired ? " (expired)" : ""}`;
     return grant.holder === holder ? entry : displayName(entry, grant);
   });
-  return [...entries].join(" ") || "-";
+  return [...entries, more].filter(Boolean).join(" ") || "-";
 }
 
 function grantNotFound({ holder, database = "*", snapshot }: About): string {

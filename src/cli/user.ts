@@ -113,11 +113,6 @@ function attributesInWords({ attributes }: { readonly attributes?: Attributes | 
   return attributes && renderValue(Object.fromEntries(attributes));
 }
 
-function accessInWords(entries: string, hasTokenGroups = false): string {
-  if (!hasTokenGroups) return entries;
-  return [...(entries === "-" ? [] : [entries]), "(and by groups of the token)"].join(" ");
-}
-
 async function list(options: CommonOptions): Promise<void> {
   const loaded = loadFor(options);
   const snapshot = await readAccess(loaded);
@@ -136,7 +131,11 @@ async function list(options: CommonOptions): Promise<void> {
     last.last_login ?? "-",
     last.last_use ?? "-",
     attributesInWords(snapshot.users.get(username)) ?? "-",
-    accessInWords(entriesInWords(snapshot, userHolder(username)), last.token_groups),
+    entriesInWords(
+      snapshot,
+      userHolder(username),
+      last.token_groups && "(and by groups of the token)",
+    ),
   ]);
 }
 

@@ -15,7 +15,7 @@ import t from "tap";
 import { directoryProblem } from "../../src/core/base/files/guarded.ts";
 import { grant } from "../access/kit.ts";
 import { makeCertificate } from "../kit/certificate.ts";
-import { startGateway, temporaryHome } from "../kit/gateway.ts";
+import { startGateway, type TestGateway, temporaryHome } from "../kit/gateway.ts";
 import { runCommand } from "../kit/process.ts";
 import { tlsSection, writePair } from "../kit/tls-files.ts";
 import { done, failed, install, installNothing, people, program } from "./kit.ts";
@@ -203,6 +203,11 @@ t.test("config check warns about a public address without TLS", async (t) => {
   ]);
 });
 
+/** How often the gateway has logged this warning. */
+function warnings({ service }: TestGateway, text: string): number {
+  return service.log.filter(({ msg, level }) => msg === text && level === "warn").length;
+}
+
 t.test(
   "config check and the start warn about routes that only a foreign upstream has",
   async (t) => {
@@ -210,10 +215,7 @@ t.test(
     const warning = "[[routes]] answer 404: the engine has no paths; name a server in upstream.url";
     const gateway = await startGateway(t, { config: route });
     t.equal((await gateway.get("/shop/main", await gateway.login())).status, 404);
-    t.match(
-      gateway.service.log.filter(({ msg }) => msg === warning),
-      [{ level: "warn" }],
-    );
+    t.equal(warnings(gateway, warning), 1);
     const gatehouse = install(t);
     const other = '[[upstream.databases]]\ndatabases = ["far"]\nurl = "http://127.0.0.1:1"\n';
     for (const [text, warns] of [
@@ -231,25 +233,13 @@ t.test(
 
 t.test("config check and the start warn about SQLite files with another suffix", async (t) => {
   const gatehouse = install(t);
-  const data = path.join(gatehouse.home, "dbs");
-  mkdirSync(data);
-  for (const name of ["shop.db", "a.sqlite3", "main.sqlite"]) {
-    writeFileSync(path.join(data, name), "");
-  }
-  const config = `[upstream]\nurl = "sqlite:${data}"\n`;
-  writeFileSync(path.join(gatehouse.home, "gateway.toml"), config, { mode: 0o600 });
-  const warnings = ["a.sqlite3", "shop.db"].map(
-    (name) =>
-      `${name} in ${data} is not used as a database: rename it to ${path.parse(name).name}.sqlite`,
-  );
-  const { code, stderr } = await gatehouse.run("config check");
-  t.strictSame(
-    [code, stderr.trimEnd().split("\n").sort()],
-    [0, warnings.map((one) => `warning: ${one}`)],
-  );
-  const gateway = await startGateway(t, { config });
-  const logged = gateway.service.log.filter(({ level }) => level === "warn").map(({ msg }) => msg);
-  t.strictSame(logged.filter((msg) => warnings.includes(String(msg))).sort(), warnings);
+  const { home } = gatehouse;
+  for (const name of ["shop.db", "main.sqlite"]) writeFileSync(path.join(home, name), "");
+  const config = `[upstream]\nurl = "sqlite:${home}"\n`;
+  writeFileSync(path.join(home, "gateway.toml"), config, { mode: 0o600 });
+  const warning = `shop.db in ${home} is not used as a database: rename it to shop.sqlite`;
+  t.match(await gatehouse.run("config check"), { code: 0, stderr: `warning: ${warning}\n` });
+  t.equal(warnings(await startGateway(t, { config }), warning), 1);
 });
 
 t.test("config check and the start warn about a jwks_file that is not a key set", async (t) => {
@@ -258,11 +248,7 @@ t.test("config check and the start warn about a jwks_file that is not a key set"
   const gateway = await startGateway(t, { config: text });
   const file = (home: string) => path.join(home, "keys.json");
   const refused = `tokens of ${issuer} are refused: `;
-  const missing = `${refused}${file(gateway.home)} does not exist`;
-  t.match(
-    gateway.service.log.filter(({ msg }) => msg === missing),
-    [{ level: "warn" }],
-  );
+  t.equal(warnings(gateway, `${refused}${file(gateway.home)} does not exist`), 1);
   const gatehouse = install(t);
   writeFileSync(path.join(gatehouse.home, "gateway.toml"), text, { mode: 0o600 });
   const keys = file(gatehouse.home);

@@ -161,12 +161,13 @@ t.test("user list shows access by groups, also those that only tokens tell", asy
     user("corp:ann", ""),
     groupGrant("analysts", "logs", "ReadOnly"),
     groupGrant("staff:eng", "logs", "ReadOnly"),
+    grant("corp:ann", "main", "ReadOnly", "expires = 2020-01-01T00:00:00Z"),
   ].join("");
   const gatehouse = install(t, text);
   const { stdout } = await gatehouse.run("user list");
   t.match(stdout, /^carol .* logs:ReadOnly \(group analysts\)$/m);
   t.match(stdout, /^staff:ann .* \(and by groups of the token\)$/m);
-  t.match(stdout, /^corp:ann .* -$/m);
+  t.match(stdout, /^corp:ann .* main:ReadOnly \(expired\)$/m);
   const users = JSON.parse((await gatehouse.run("user list --json")).stdout);
   t.match(users, [
     { username: "root" },

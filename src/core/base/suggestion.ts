@@ -11,15 +11,15 @@ export function suggestion(name: string, names: Iterable<string>): string | unde
   let fewest = MOST_EDITS + 1;
   const longer: string[] = [];
   for (const candidate of names) {
-    if (fold(candidate).startsWith(folded)) longer.push(candidate);
+    const mayBegin = folded.length >= SHORTEST_BEGINNING;
+    if (mayBegin && fold(candidate).startsWith(folded)) longer.push(candidate);
     // Each character of difference in length is an edit by itself.
     if (Math.abs(candidate.length - name.length) > MOST_EDITS) continue;
     const edits = editDistance(folded, fold(candidate));
     if (edits >= fewest || edits > candidate.length / 2) continue;
     [best, fewest] = [candidate, edits];
   }
-  const isBeginning = longer.length === 1 && folded.length >= SHORTEST_BEGINNING;
-  return best ?? (isBeginning ? longer[0] : undefined);
+  return best ?? (longer.length === 1 ? longer[0] : undefined);
 }
 
 export function didYouMean(name: string, names: Iterable<string>): string {
