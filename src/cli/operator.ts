@@ -61,7 +61,7 @@ export function warnIfUnknown(snapshot: Snapshot, username: string): void {
   if (!isKnownHolder(snapshot, holder)) warn(userNotFound({ holder, snapshot }));
 }
 
-/** The entries of a user and of the user's local groups, or those of a group, and `more` behind them. */
+/** The entries of a user and of the user's local groups, or those of a group, then `more`. */
 export function entriesInWords(snapshot: Snapshot, holder: Holder, more = ""): string {
   const entries = allEntries(snapshot, callerFor(holder)).map((grant) => {
     const hasExpired = grant.expires !== undefined && grant.expires <= Date.now();
