@@ -64,20 +64,23 @@ function pathShape({ path }: RouteSettings): string {
     .join("/");
 }
 
+/** Windows ignores dots and spaces at the end. The lookbehind keeps the search for them linear. */
+function fold(segment: string): string {
+  return foldName(segment).replace(/(?<![.\s])[.\s]+$/, "");
+}
+
 /**
  * True if an upstream could take the path for one of the route, since many decode literals, ignore
  * their case, or ignore a slash at the end, also before `*`. A wider route does not decide then.
  *
- * @param decoded the segments of the path
+ * @param folded the segments of the path
  */
-function resembles({ path }: RouteSettings, decoded: readonly string[]): boolean {
+function resembles({ path }: RouteSettings, folded: readonly string[]): boolean {
   const pattern = splitSegments(path);
   const { length } = pattern;
   const isOpen = pattern.at(-1) === "*";
-  if (isOpen ? decoded.length < length - 1 : decoded.length !== length) return false;
-  // Windows ignores dots and spaces at the end.
-  const fold = (segment = "") => foldName(segment).replace(/[.\s]+$/, "");
-  return pattern.every((one, at) => /^[:*]/.test(one) || fold(one) === fold(decoded[at]));
+  if (isOpen ? folded.length < length - 1 : folded.length !== length) return false;
+  return pattern.every((one, at) => /^[:*]/.test(one) || fold(one) === folded[at]);
 }
 
 /** The values of the path's parameters, decoded exactly once. */
@@ -124,7 +127,8 @@ const finderFor = memoizeLast((configuration: Configuration): RouteFinder => {
     }
     const decoded = splitSegments(path).map(decodeURIComponent);
     if (isOwnPath(decoded, basePath)) return new Map();
-    const deciding = groups.find(([one]) => one !== undefined && resembles(one, decoded));
+    const folded = decoded.map(fold);
+    const deciding = groups.find(([one]) => one !== undefined && resembles(one, folded));
     const matching = deciding?.filter((route) => matches(route, path)) ?? [];
     return new Map(matching.flatMap((route) => route.methods.map((method) => [method, route])));
   };
