@@ -64,7 +64,7 @@ function extensions(names: readonly string[]): Buffer {
 }
 
 function pem(label: string, content: Buffer): string {
-  const lines = content.toString("base64").replace(/.{64}/g, "$&\n");
+  const lines = content.toString("base64").replace(/.{64}(?=.)/g, "$&\n");
   return `-----BEGIN ${label}-----\n${lines}\n-----END ${label}-----\n`;
 }
 
