@@ -2,9 +2,8 @@ import { runAtOnce } from "../core/base/cooperative-scheduling.ts";
 import { counted } from "../core/base/suggestion.ts";
 import { parseExact } from "../core/json/exact.ts";
 import { visitCheckedMembers, writeMembers } from "../core/json/members.ts";
-import type { Insert, Operation, Row, TableOperation } from "../core/query/tree.ts";
+import type { Insert, Operation, Row, RowChangeName, TableOperation } from "../core/query/tree.ts";
 import { EngineRefusal } from "./refusal.ts";
-import type { RowChangeName } from "./sql/changes.ts";
 
 type Binding = NonNullable<Insert["bind"]>[string];
 

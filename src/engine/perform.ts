@@ -1,10 +1,12 @@
 import { setImmediate } from "node:timers/promises";
 import type { QueryLimit } from "../core/query/limits.ts";
 import { MOST_PREVIEW_ROWS } from "../core/query/operations.ts";
+import { changesIn, isRowChange } from "../core/query/query.ts";
 import type {
   ChangeName,
   Operation,
   OperationFields,
+  RowChangeName,
   Select,
   TableOperation,
 } from "../core/query/tree.ts";
@@ -14,14 +16,8 @@ import { EngineRefusal } from "./refusal.ts";
 import type { Operations, QueryContext, Session } from "./remote/dialect.ts";
 import { refused } from "./remote/failures.ts";
 import type { RowOutput, Spool } from "./spool.ts";
-import {
-  changeJson,
-  isReading,
-  isRowChange,
-  previewedOperations,
-  previewJson,
-} from "./sql/answers.ts";
-import { type RowChangeName, requireSameRows } from "./sql/changes.ts";
+import { changeJson, isReading, previewJson } from "./sql/answers.ts";
+import { requireSameRows } from "./sql/changes.ts";
 import { requireShortLists } from "./sql/conditions.ts";
 import { tablesIn } from "./sql/select.ts";
 import { type Changed, tableList } from "./sql/target.ts";
@@ -185,7 +181,7 @@ export async function performPreview<Leased extends Session>(
   counter: LimitCounter,
 ): Promise<void> {
   const { Batch, limit = MOST_PREVIEW_ROWS } = fields;
-  const operations = previewedOperations(fields);
+  const operations = changesIn(fields);
   const isBatch = Batch !== undefined;
   const run = { dialect, session, spool, counter, bindings: new Bindings(operations), isBatch };
   spool.write(`{"status":"success",${isBatch ? '"data":[{' : ""}`);

@@ -30,7 +30,7 @@ import {
   whereField,
 } from "./select.ts";
 import type { QueryTape } from "./tape.ts";
-import type { OperationName, Preview, PreviewedChange, Update } from "./tree.ts";
+import type { OperationName, Preview, PreviewedChange, RowChangeName, Update } from "./tree.ts";
 import {
   additions,
   bindings,
@@ -357,9 +357,8 @@ export function neededPermissions(
   return reads ? [...own, "SELECT"] : own;
 }
 
-/** True for an operation that changes the rows of a table. */
-export function isRowChangeName(name: string): boolean {
-  return ["Insert", "Update", "Delete", "Upsert"].includes(name);
+export function isRowChangeName(name: string): name is RowChangeName {
+  return Object.hasOwn(previewedChanges, name);
 }
 
 export const operationNames: readonly OperationName[] =

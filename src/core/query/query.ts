@@ -8,9 +8,9 @@ import {
 } from "../json/exact.ts";
 import { batchKey } from "./grammar.ts";
 import type { OperationNode } from "./node.ts";
-import { isOperationName } from "./operations.ts";
+import { isOperationName, isRowChangeName } from "./operations.ts";
 import type { PermissionClass } from "./permissions.ts";
-import type { Operation } from "./tree.ts";
+import type { Operation, Preview, RowChangeName } from "./tree.ts";
 
 export interface Access {
   /** The operation key in the body, such as `Select` or a configured one. */
@@ -97,8 +97,7 @@ export class ParsedOperations {
   at(index: number): Operation | undefined {
     const [first] = this.all;
     if (first?.name !== "Preview") return this.all[index];
-    const { Batch, limit: _, ...single } = first.fields;
-    return operationsIn(Batch?.[index] ?? single)[0];
+    return changesIn(first.fields)[index];
   }
 
   *parse(): Steps<readonly Operation[]> {
@@ -117,6 +116,15 @@ function operationsIn(keyed: Readonly<Record<string, Parsed>>): Operation[] {
   return Object.entries(keyed).flatMap(([name, fields]) =>
     isOperationName(name) ? [{ name, fields }] : [],
   );
+}
+
+export function isRowChange(operation: Operation): operation is Operation<RowChangeName> {
+  return isRowChangeName(operation.name);
+}
+
+/** The changes under a Preview. */
+export function changesIn(preview: Preview): Operation<RowChangeName>[] {
+  return (preview.Batch ?? [preview]).flatMap(operationsIn).filter(isRowChange);
 }
 
 export interface ReadOperations {

@@ -200,6 +200,9 @@ export interface PreviewedChange {
   Upsert?: Upsert;
 }
 
+/** Operations that change the rows of a table. */
+export type RowChangeName = keyof PreviewedChange;
+
 export interface Preview extends PreviewedChange {
   Batch?: PreviewedChange[];
   limit?: number;

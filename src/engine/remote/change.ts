@@ -1,18 +1,16 @@
 import { setImmediate } from "node:timers/promises";
 import { sql } from "kysely";
 import { parseExact } from "../../core/json/exact.ts";
-import type { CellValue, OperationFields, Row, Select } from "../../core/query/tree.ts";
+import type {
+  CellValue,
+  OperationFields,
+  Row,
+  RowChangeName,
+  Select,
+} from "../../core/query/tree.ts";
 import { EngineRefusal } from "../refusal.ts";
 import type { RowOutput } from "../spool.ts";
-import {
-  deleteRows,
-  digestAffected,
-  insert,
-  preview,
-  type RowChangeName,
-  update,
-  upsert,
-} from "../sql/changes.ts";
+import { deleteRows, digestAffected, insert, preview, update, upsert } from "../sql/changes.ts";
 import { ByShape, type Fragment, type ResultRow, type StatementRunner } from "../sql/fragment.ts";
 import {
   type Included,

@@ -2,13 +2,14 @@ import type {
   ChangeName,
   Operation,
   OperationFields,
+  RowChangeName,
   Select,
   TableOperation,
 } from "../../core/query/tree.ts";
 import type { LimitCounter } from "../limits.ts";
 import type { EngineRefusal } from "../refusal.ts";
 import type { RowOutput } from "../spool.ts";
-import type { Previewed, PreviewOptions, RowChangeName } from "../sql/changes.ts";
+import type { Previewed, PreviewOptions } from "../sql/changes.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import type { Column } from "../sql/scope.ts";
 import type { Changed, TableDescription } from "../sql/target.ts";

@@ -5,7 +5,7 @@ import { runCooperatively } from "../../core/base/cooperative-scheduling.ts";
 import { anyone, FairQueue } from "../../core/base/queues.ts";
 import type { QueryLimit } from "../../core/query/limits.ts";
 import { LONG_BODY } from "../../core/query/parse.ts";
-import type { ParsedOperations } from "../../core/query/query.ts";
+import { changesIn, type ParsedOperations } from "../../core/query/query.ts";
 import type { Operation, OperationFields } from "../../core/query/tree.ts";
 import { isChecked } from "../bindings.ts";
 import { LimitCounter } from "../limits.ts";
@@ -19,7 +19,7 @@ import {
 } from "../perform.ts";
 import { EngineRefusal, UnknownOutcome } from "../refusal.ts";
 import { type Answer, jsonAnswer, type RowStream, Spool } from "../spool.ts";
-import { isOfTables, isReading, previewedOperations, returnsRows } from "../sql/answers.ts";
+import { isOfTables, isReading, returnsRows } from "../sql/answers.ts";
 import { writeLongCells } from "../sql/values.ts";
 import type { QueryRequest, SchemaPath, Store } from "../store.ts";
 import { ConnectionLost, type Dialect, type Mode, type Session } from "./dialect.ts";
@@ -262,7 +262,7 @@ class RemoteStore<Leased extends Session> implements Store {
     limits: readonly QueryLimit[],
     query: AbortController,
   ): Promise<Answer> {
-    const operations = previewedOperations(fields);
+    const operations = changesIn(fields);
     if (fields.Batch !== undefined) this.#dialect.requireAtomic?.(operations);
     const database = operations[0]?.fields.database;
     const options = { mode: "serializable", database, end: "rollback" } as const;

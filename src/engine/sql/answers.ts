@@ -1,13 +1,8 @@
 import { counted } from "../../core/base/suggestion.ts";
-import { definitions, isRowChangeName } from "../../core/query/operations.ts";
-import type {
-  ChangeName,
-  Operation,
-  OperationFields,
-  TableOperation,
-} from "../../core/query/tree.ts";
+import { definitions } from "../../core/query/operations.ts";
+import type { ChangeName, Operation, TableOperation } from "../../core/query/tree.ts";
 import type { Constraint, EngineRefusal } from "../refusal.ts";
-import type { Previewed, RowChangeName } from "./changes.ts";
+import type { Previewed } from "./changes.ts";
 import type { Changed } from "./target.ts";
 
 export function isReading(operation: Operation): operation is Operation<"Select"> {
@@ -58,26 +53,8 @@ function* rowsJson(key: string, rows: readonly string[]): Generator<string> {
   yield "]";
 }
 
-export function isRowChange(
-  operation: TableOperation,
-): operation is Operation<RowChangeName> & TableOperation {
-  return isRowChangeName(operation.name);
-}
-
 export function returnsRows({ fields }: TableOperation): boolean {
   return "returning" in fields && fields.returning !== undefined;
-}
-
-export function previewedOperations(
-  fields: OperationFields["Preview"],
-): Operation<RowChangeName>[] {
-  return (fields.Batch ?? [fields]).map(({ Insert, Update, Delete, Upsert }) => {
-    if (Insert !== undefined) return { name: "Insert", fields: Insert };
-    if (Update !== undefined) return { name: "Update", fields: Update };
-    if (Delete !== undefined) return { name: "Delete", fields: Delete };
-    if (Upsert !== undefined) return { name: "Upsert", fields: Upsert };
-    throw new Error("The parser accepted an empty Preview");
-  });
 }
 
 export function violated(message: string, constraint?: Constraint) {

@@ -6,6 +6,7 @@ import type {
   Insert,
   Operation,
   Row,
+  RowChangeName,
   Update,
   Upsert,
 } from "../../core/query/tree.ts";
@@ -293,8 +294,6 @@ function readChanged<Raw>(
 ): Changed {
   return { affected: found.length, data: encodeRows(target, columns, found) };
 }
-
-export type RowChangeName = "Insert" | "Update" | "Delete" | "Upsert";
 
 export interface Previewed {
   readonly affected: number;

@@ -3,12 +3,12 @@ import { Worker } from "node:worker_threads";
 import { runAtOnce } from "../../core/base/cooperative-scheduling.ts";
 import { leaveSignalsToParent, openParentChannel, siblingModule } from "../../core/base/ipc.ts";
 import type { QueryLimit } from "../../core/query/limits.ts";
-import { type ReadOperations, readOperations } from "../../core/query/query.ts";
+import { changesIn, type ReadOperations, readOperations } from "../../core/query/query.ts";
 import type { TableOperation } from "../../core/query/tree.ts";
 import { LimitCounter } from "../limits.ts";
 import { describeSchema, openContext, performAll, performPreview, read } from "../perform.ts";
 import { type Answer, Spool } from "../spool.ts";
-import { isOfTables, isReading, previewedOperations } from "../sql/answers.ts";
+import { isOfTables, isReading } from "../sql/answers.ts";
 import { writeLongCells } from "../sql/values.ts";
 import type { SchemaPath } from "../store.ts";
 import { Databases } from "./databases.ts";
@@ -90,7 +90,7 @@ async function executeQuery(
   if (only?.name === "Preview") {
     const { fields } = only;
     const counter = new LimitCounter(limits);
-    return inSession(previewedOperations(fields), fields.Batch !== undefined, (session) => {
+    return inSession(changesIn(fields), fields.Batch !== undefined, (session) => {
       const work = () => performPreview(operationsIn(session), session, fields, spool, counter);
       return transaction(session, work, "rollback");
     });

@@ -8,6 +8,7 @@ import {
   holderText,
   userHolder,
 } from "../../core/access/grant.ts";
+import { holdersIn } from "../../core/access/record-change.ts";
 import { EVERY_DATABASE, isExternalUsername } from "../../core/access/roles.ts";
 import { firstNames } from "../../core/access/snapshot.ts";
 import { runCooperatively, visitEach } from "../../core/base/cooperative-scheduling.ts";
@@ -38,14 +39,9 @@ interface Found {
 
 async function findHolders(visitor: Visitor, asked: string): Promise<Hit[]> {
   const { snapshot, actor } = visitor;
-  const { users, groups, grants } = snapshot;
   const { isManageable } = manageableBy(snapshot, actor);
-  const holders = new Set([
-    ...users.keys().map(userHolder),
-    ...groups.keys().map(groupHolder),
-    ...grants.keys(),
-    ...groups.values().flatMap(({ members }) => members.map(userHolder)),
-  ]);
+  const members = snapshot.groups.values().flatMap((group) => group.members.map(userHolder));
+  const holders = holdersIn(snapshot).union(new Set(members));
   const wanted = asked.toLowerCase();
   const fits = (holder: Holder) =>
     holderText(holder).toLowerCase().includes(wanted) && isManageable(holder);
