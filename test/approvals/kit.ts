@@ -2,6 +2,7 @@
 import type { Test } from "tap";
 import { staffedHome, tokenOf } from "../journeys/staff.ts";
 import { type Answer, type RunOptions, startGateway, type TestGateway } from "../kit/gateway.ts";
+import { columnsOf } from "../kit/queries.ts";
 import { runWarm } from "../kit/warm-command.ts";
 
 /** An entry under which deletions by `bot` require approval. */
@@ -64,10 +65,7 @@ export async function openCareful(
 ): Promise<Careful> {
   const home = await staffedHome(t, grants, more);
   const opened = await carefulOn(await startGateway(t, { home, ...options }));
-  const columns = [
-    { name: "id", type: "int", primary_key: true },
-    { name: "state", type: "text" },
-  ];
+  const columns = columnsOf({ id: "int", state: "text" });
   await opened.ask(opened.root, { CreateTable: { ...orders, columns } });
   const values = Array.from({ length: 15 }, (_, id) => ({ id, state: id < 12 ? "old" : "new" }));
   const answer = await opened.ask(opened.root, { Insert: { ...orders, values } });

@@ -12,6 +12,7 @@ import t from "tap";
 import { eventually, PATIENCE_MS } from "../kit/eventually.ts";
 import { startGateway, temporaryHome } from "../kit/gateway.ts";
 import { cleanEnvironment, gatehouseCommand, runCommand } from "../kit/process.ts";
+import { columnsOf } from "../kit/queries.ts";
 import { tables } from "../kit/tables.ts";
 import { FixtureServer } from "../mcp/fixture-server.ts";
 import { envelope } from "../mcp/messages.ts";
@@ -227,10 +228,7 @@ t.test("a session uses the negotiated revision and ends with the client", async 
 
 t.test("messages keep every digit and unusual characters", async (t) => {
   const speaker = speak(t, { url: gateway.url, token: await gateway.login() });
-  const columns = [
-    { name: "id", type: "bigint", primary_key: true },
-    { name: "note", type: "text" },
-  ];
+  const columns = columnsOf({ id: "bigint", note: "text" });
   const place = { database: "main", table: "big" };
   const make = request(1, "tools/call", { name: "create_table", arguments: { ...place, columns } });
   t.notMatch(await speaker.ask(make), { result: { isError: true } });

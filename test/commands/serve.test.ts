@@ -70,8 +70,7 @@ t.test("a second Ctrl-C during the shutdown stops at once with 1", async (t) => 
   t.teardown(() => upstream.close());
   const config = "[server]\nshutdown_grace = 600\n";
   const gateway = await startGateway(t, { upstream: upstream.url, config });
-  const wire = await Wire.open(gateway.url);
-  t.teardown(() => wire.cut());
+  const wire = await Wire.open(gateway.url, t);
   wire.send(wireRequest("POST /query", queryHeaders(await gateway.login()), select));
   await eventually("the query is in flight", () => isAsked);
 

@@ -6,6 +6,7 @@ import {
   type ConsoleClient,
   lookAt,
   openPage,
+  openSignedIn,
   seenOn,
   signedIn,
   signInBrowser,
@@ -29,8 +30,7 @@ const { gateway, url } = await startConsole(t, { config: issuer });
 await gateway.addUser("alice", "ReadWrite");
 
 t.test("an administrator grants, limits and revokes with a browser", async (t) => {
-  const page = await openPage(t);
-  await signInBrowser(page, url);
+  const page = await openSignedIn(t, url);
   await page.getByRole("link", { name: "Access" }).click();
   await page.getByRole("heading", { name: "Access" }).waitFor();
   await lookAt(t, page, "access");
@@ -383,9 +383,7 @@ t.test("the form for an entry suggests existing databases, tables and columns", 
   t.match(text, '<option value="main"></option>');
   t.notMatch(text, /<option value="payroll">|value="yes"><code>state/, "doris may not grant there");
 
-  const page = await openPage(t);
-  await signInBrowser(page, url);
-  await page.goto(`${url}/access/entry?user=abel`);
+  const page = await openSignedIn(t, url, "/access/entry?user=abel");
   await page.getByLabel("Database", { exact: true }).fill("main");
   await page.getByLabel("Table", { exact: true }).fill("ma*");
   await page.getByRole("button", { name: "List tables and columns" }).click();
@@ -405,9 +403,7 @@ t.test("the form for an entry suggests existing databases, tables and columns", 
 
 t.test("every invalid field has its own message", async (t) => {
   const before = fileOf(gateway);
-  const page = await openPage(t);
-  await signInBrowser(page, url);
-  await page.goto(`${url}/access/entry?user=alice`);
+  const page = await openSignedIn(t, url, "/access/entry?user=alice");
   const wrong = new Map([
     ["Database", "two words"],
     ["Table", "a*b"],
@@ -453,9 +449,7 @@ t.test("names and times are shown in full on a wide screen and on a phone", asyn
   await gateway.edit((file) => file.replace("2199-", "2019-"));
   const later = { role: "ReadOnly", expires: "2199-12-24T18:00:00.123Z" };
   await gateway.send("PUT", "/api/access/alma/main/orders", later, token);
-  const page = await openPage(t);
-  await signInBrowser(page, url);
-  await page.goto(`${url}/access`);
+  const page = await openSignedIn(t, url, "/access");
   await page.getByText("expired 2019-12-24 18:00:00 UTC").waitFor();
   await lookAt(t, page, "whole");
   await page.goto(`${url}/access/user?user=alma`);
@@ -587,9 +581,7 @@ t.test("a message that the gateway has not signed for this user is not shown", a
 });
 
 t.test("Undo is used by keyboard, and its message fits each screen", async (t) => {
-  const page = await openPage(t);
-  await signInBrowser(page, url);
-  await page.goto(`${url}/access/entry?user=rita&database=notes`);
+  const page = await openSignedIn(t, url, "/access/entry?user=rita&database=notes");
   await page.getByLabel("Your password").fill(ADMIN_PASSWORD);
   await page.keyboard.press("Enter");
   await page.getByText("rita can read every table of notes.").waitFor();
@@ -631,9 +623,7 @@ t.test("a grant for an unknown name warns with the nearest one", async (t) => {
   t.match(textOf(preview.text), missing);
   const added = await client.submit("/access/new", nina);
   t.match(textOf((await follow(client, added)).text), missing);
-  const page = await openPage(t);
-  await signInBrowser(page, url);
-  await page.goto(`${url}/access/entry?user=rita&database=shop&table=tikcets`);
+  const page = await openSignedIn(t, url, "/access/entry?user=rita&database=shop&table=tikcets");
   await page.getByLabel("Your password").fill(ADMIN_PASSWORD);
   await page.keyboard.press("Enter");
   await page.getByText("shop has no table tikcets (did you mean tickets?).").waitFor();

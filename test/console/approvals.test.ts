@@ -15,9 +15,8 @@ import {
   type ConsoleClient,
   consoleConfig,
   lookAt,
-  openPage,
+  openSignedIn,
   signedIn,
-  signInBrowser,
   textOf,
 } from "./kit.ts";
 
@@ -63,9 +62,7 @@ const { ask, bot, url, gateway, root } = plain;
 const audited = await open(t, auditFile);
 
 t.test("an approver sees the rows in a browser and decides by keyboard", async (t) => {
-  const page = await openPage(t);
-  await signInBrowser(page, url, "dave");
-  await page.goto(`${url}/approvals`);
+  const page = await openSignedIn(t, url, "/approvals", "dave");
   await page.getByText("No approvals are waiting for you.").waitFor();
   await lookAt(t, page, "approvals-none");
   const all = await ask(bot, removal);
@@ -253,9 +250,7 @@ t.test("an approval says in words what will happen, and shows readable JSON", as
     listed,
     'bot will do this in one Batch, all of it or nothing: delete the rows of main.orders where id is 1 set state to "old" in the rows of main.orders where id is 2',
   );
-  const page = await openPage(t);
-  await signInBrowser(page, url, "dave");
-  await page.goto(`${url}/approvals/${both}`);
+  const page = await openSignedIn(t, url, `/approvals/${both}`, "dave");
   await lookAt(t, page, "approval-words");
   await gateway.send("PUT", "/api/access/bot/main", { role: "ReadOnly", max_rows: 9 }, root);
   await eventually("the query would be denied", async () => {

@@ -20,9 +20,8 @@ import {
   auditFile,
   type ConsoleClient,
   lookAt,
-  openPage,
+  openSignedIn,
   signedIn,
-  signInBrowser,
   staffedConsole,
   startConsole,
   textOf,
@@ -122,9 +121,7 @@ t.test("the audit is filtered by a range of dates and by group", async (t) => {
 });
 
 t.test("a line opens to show its request, its caller and its response", async (t) => {
-  const page = await openPage(t);
-  await signInBrowser(page, url, "root");
-  await page.goto(`${url}/audit?user=rita&operation=DropTable`);
+  const page = await openSignedIn(t, url, "/audit?user=rita&operation=DropTable", "root");
   await page.getByText("Details of").focus();
   await page.keyboard.press("Enter");
   const text = await page.locator("td details").innerText();
@@ -143,9 +140,7 @@ t.test("a line opens to show its request, its caller and its response", async (t
 });
 
 t.test("the lines of a filter are exported as CSV, with what the visitor may see", async (t) => {
-  const page = await openPage(t);
-  await signInBrowser(page, url, "root");
-  await page.goto(`${url}/audit?user=rita&outcome=denied`);
+  const page = await openSignedIn(t, url, "/audit?user=rita&outcome=denied", "root");
   const link = page.getByRole("link", { name: "Export as CSV" });
   await link.focus();
   const [file] = await Promise.all([page.waitForEvent("download"), page.keyboard.press("Enter")]);
@@ -256,8 +251,7 @@ t.test("a DbAdmin sees only lines of managed databases, other users none", async
 });
 
 t.test("a denial links to a drafted grant", async (t) => {
-  const page = await openPage(t);
-  await signInBrowser(page, url, "root");
+  const page = await openSignedIn(t, url, "/", "root");
   await page.getByRole("link", { name: "Audit" }).click();
   await page.getByRole("heading", { name: "Audit" }).waitFor();
   await lookAt(t, page, "audit");
@@ -389,9 +383,7 @@ t.test("a grant is drafted from a denied request of a preset or a route", async 
 
 t.test("without an audit file, the page explains how to set one", async (t) => {
   const { url } = await staffedConsole(t, staff, "");
-  const page = await openPage(t);
-  await signInBrowser(page, url, "root");
-  await page.goto(`${url}/audit`);
+  const page = await openSignedIn(t, url, "/audit", "root");
   await page.getByText("The audit is written to the log").waitFor();
   await page.getByText('file = "audit.log"').waitFor();
   await lookAt(t, page, "audit-off");
@@ -480,9 +472,7 @@ t.test("times are in the server's zone, or in the one that a browser chooses", a
   const time = "2026-07-01T22:30:15.000Z";
   const line = { time, user: "admin", operations: [], operationCount: 0, msg: "request" };
   appendFileSync(path.join(gateway.home, "audit.log"), `${JSON.stringify(line)}\n`);
-  const page = await openPage(t);
-  await signInBrowser(page, url);
-  await page.goto(`${url}/audit?since=2026-07-01&until=2026-07-02T12:00`);
+  const page = await openSignedIn(t, url, "/audit?since=2026-07-01&until=2026-07-02T12:00");
   await page.getByRole("columnheader", { name: "Time (America/St_Johns)" }).waitFor();
   await page.getByText("2026-07-01 20:00:15").waitFor();
   await page.getByRole("link", { name: "Change the time zone" }).focus();

@@ -179,6 +179,19 @@ export async function signInBrowser(page: Page, url: string, username = "admin")
   await page.getByRole("button", { name: "Sign out" }).waitFor();
 }
 
+/** A page of the console in a browser that has signed in. */
+export async function openSignedIn(
+  t: Test,
+  url: string,
+  path = "/",
+  username = "admin",
+): Promise<Page> {
+  const page = await openPage(t);
+  await signInBrowser(page, url, username);
+  if (path !== "/") await page.goto(url + path);
+  return page;
+}
+
 /** Finds short words that are broken across lines, and cells that are cut off. */
 const brokenText = `(() => {
   const found = [];

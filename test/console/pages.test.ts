@@ -14,6 +14,7 @@ import {
   consoleConfig,
   lookAt,
   openPage,
+  openSignedIn,
   signedIn,
   signInBrowser,
   staffedConsole,
@@ -178,8 +179,7 @@ t.test("an administrator can do everything by keyboard", async (t) => {
   const wide = { Delete: { database: "main", table: "tickets", where: null } };
   t.not((await gateway.query(wide, token)).status, 403);
   await signedIn(t, url, "alice");
-  const page = await openPage(t);
-  await signInBrowser(page, url);
+  const page = await openSignedIn(t, url);
 
   await tabTo(page, "Skip to content");
   await page.keyboard.press("Enter");
@@ -279,8 +279,7 @@ t.test("an empty list says what to do next", async (t) => {
   const dora = await signedIn(t, url, "dora");
   const { text } = await dora.get("/access/groups?user=unknown");
   t.notMatch(text, "Add one", "only administrators may");
-  const page = await openPage(t);
-  await signInBrowser(page, url, "root");
+  const page = await openSignedIn(t, url, "/", "root");
   for (const [label, link, target] of [
     ["/access/user?user=group:readers", "Add the first entry", "Grant access to group readers"],
     ["/audit?user=unknown&since=1h", "search all time", "Audit"],
@@ -295,9 +294,7 @@ t.test("an empty list says what to do next", async (t) => {
 });
 
 t.test("each role has a color of its own, in light and dark mode", async (t) => {
-  const page = await openPage(t);
-  await signInBrowser(page, url, "root");
-  await page.goto(`${url}/access`);
+  const page = await openSignedIn(t, url, "/access", "root");
   const found = `Object.fromEntries(Array.from(document.querySelectorAll(".role"), (one) =>
     [one.textContent, getComputedStyle(one).color + getComputedStyle(one).backgroundColor]))`;
   for (const colorScheme of ["light", "dark"] as const) {
@@ -325,8 +322,7 @@ const sizes = `(() => {
 t.test(
   "pages have one type scale, use wide screens, and link without lines in tables",
   async (t) => {
-    const page = await openPage(t);
-    await signInBrowser(page, url, "root");
+    const page = await openSignedIn(t, url, "/", "root");
     const found = new Set<number>();
     for (const route of [
       "overview",

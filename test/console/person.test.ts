@@ -9,9 +9,8 @@ import {
   type ConsoleClient,
   consoleConfig,
   lookAt,
-  openPage,
+  openSignedIn,
   signedIn,
-  signInBrowser,
   textOf,
 } from "./kit.ts";
 
@@ -217,9 +216,7 @@ t.test(
 );
 
 t.test("the pages of users and tables work on each screen, and by keyboard", async (t) => {
-  const page = await openPage(t);
-  await signInBrowser(page, url, "root");
-  await page.goto(`${url}/access/user?user=nora`);
+  const page = await openSignedIn(t, url, "/access/user?user=nora", "root");
   await page.getByLabel("Operation").focus();
   await page.keyboard.type("Update");
   await page.keyboard.press("Tab");

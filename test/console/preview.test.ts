@@ -5,9 +5,8 @@ import { passwordOf } from "../journeys/staff.ts";
 import {
   type ConsoleClient,
   lookAt,
-  openPage,
+  openSignedIn,
   signedIn,
-  signInBrowser,
   staffedConsole,
   textOf,
 } from "./kit.ts";
@@ -213,9 +212,7 @@ t.test("sentences about an entry escape invisible characters", async (t) => {
 });
 
 t.test("a preview is beside the form on a wide screen, and used by keyboard", async (t) => {
-  const page = await openPage(t);
-  await signInBrowser(page, url, "root");
-  await page.goto(`${url}/access/entry?user=carol`);
+  const page = await openSignedIn(t, url, "/access/entry?user=carol", "root");
   await page.getByText("Fill in the form and choose Preview").waitFor();
   await page.getByLabel("Database").fill("shop");
   await page.getByRole("button", { name: "Preview" }).focus();

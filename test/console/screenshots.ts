@@ -6,6 +6,7 @@ import t from "tap";
 import { grant } from "../access/kit.ts";
 import { passwordOf, staffedHome, tokenOf } from "../journeys/staff.ts";
 import { startGateway, type TestGateway } from "../kit/gateway.ts";
+import { columnsOf } from "../kit/queries.ts";
 import { launch } from "../oauth/chromium.ts";
 import { obtainTokens } from "../oauth/flow.ts";
 import { registered } from "../oauth/kit.ts";
@@ -114,11 +115,7 @@ async function work(gateway: TestGateway, root: string): Promise<void> {
   for (const database of ["support", "shop", "analytics"]) {
     await good(ask({ CreateDatabase: { database } }, root));
   }
-  const columns = [
-    { name: "id", type: "int", primary_key: true },
-    { name: "status", type: "text" },
-    { name: "subject", type: "text" },
-  ];
+  const columns = columnsOf({ id: "int", status: "text", subject: "text" });
   await good(ask({ CreateTable: { ...tickets, columns } }, root));
   const values = subjects.map((subject, at) => ({
     id: 4711 + at,

@@ -9,9 +9,8 @@ import {
   auditFile,
   consoleConfig,
   lookAt,
-  openPage,
+  openSignedIn,
   signedIn,
-  signInBrowser,
   staffedConsole,
   textOf,
   unescaped,
@@ -119,8 +118,7 @@ t.test("a search asks all databases at once, and says when one was late", async 
 });
 
 t.test("the search box works by keyboard on every page", async (t) => {
-  const page = await openPage(t);
-  await signInBrowser(page, url, "root");
+  const page = await openSignedIn(t, url, "/", "root");
   await page.getByRole("searchbox", { name: "Search" }).focus();
   await page.keyboard.type("ma");
   await page.keyboard.press("Enter");

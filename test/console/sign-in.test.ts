@@ -16,9 +16,8 @@ import {
   ask,
   ConsoleClient,
   consoleConfig,
-  openPage,
+  openSignedIn,
   signedIn,
-  signInBrowser,
   startConsole,
   textOf,
 } from "./kit.ts";
@@ -344,8 +343,7 @@ t.test("a form needs the token of its own session", async (t) => {
 });
 
 t.test("other pages on this machine can link to the console but load nothing", async (t) => {
-  const page = await openPage(t);
-  await signInBrowser(page, url);
+  const page = await openSignedIn(t, url);
   const site = await openSite(
     t,
     `<a href="${url}/state">State</a><img src="${url}/icon.svg"><iframe src="${url}/state"></iframe>
@@ -368,9 +366,7 @@ t.test("other pages on this machine can link to the console but load nothing", a
 });
 
 t.test("after signing out, the back button shows nothing", async (t) => {
-  const page = await openPage(t);
-  await signInBrowser(page, url);
-  await page.goto(`${url}/state`);
+  const page = await openSignedIn(t, url, "/state");
   await page.getByRole("button", { name: "Sign out" }).click();
   await page.getByRole("heading", { name: "Sign in" }).waitFor();
   await page.goBack();
@@ -423,8 +419,7 @@ t.test("no form is accepted from another origin", async (t) => {
 });
 
 t.test("a browser cannot submit forms from another port or an opaque origin", async (t) => {
-  const page = await openPage(t);
-  await signInBrowser(page, url);
+  const page = await openSignedIn(t, url);
   const form = `<form method="post" action="${url}/sessions/end-all"><input name="user" value="admin"><button>Go</button></form>`;
   const sandbox = `<iframe sandbox="allow-forms allow-scripts" srcdoc='${form}<script>document.forms[0].submit()</script>'></iframe>`;
   const script = `<script>fetch("${url}/sessions/end-all", { method: "POST", mode: "no-cors", credentials: "include", body: new URLSearchParams({ user: "admin" }) })</script>`;

@@ -18,6 +18,7 @@ import {
   consoleConfig,
   lookAt,
   openPage,
+  openSignedIn,
   signedIn,
   signInBrowser,
   staffedConsole,
@@ -72,9 +73,7 @@ t.test("the State page shows what is in force, and why a file was rejected", asy
   );
   const refused = await stateOnce(client, /Access file rejected/);
   t.match(refused, /Rejected \d{4}\S+ \S+ UTC Line \d+: .*the last valid state stayed/);
-  const page = await openPage(t);
-  await signInBrowser(page, url);
-  await page.goto(`${url}/state`);
+  const page = await openSignedIn(t, url, "/state");
   await lookAt(t, page, "state-refused");
   await gateway.edit((file) => file.replace("King", "ReadOnly"));
   const fixed = await stateOnce(client, /bob main \+ SELECT no grant → ReadOnly/);
@@ -267,8 +266,7 @@ t.test("the overview counts the last hour, day or week, over all workers", async
   for (let asked = 0; asked < 6; asked++) {
     await gateway.query({ Select: { database: "main", from: "orders", columns: ["id"] } }, token);
   }
-  const page = await openPage(t);
-  await signInBrowser(page, url);
+  const page = await openSignedIn(t, url);
   for (const [name, count] of [
     ["hour", 8],
     ["day", 9],

@@ -519,8 +519,7 @@ t.test("slow uploads of a user leave room for requests and uploads of others", a
   };
   const uploads: Wire[] = [];
   for (let count = 0; count < 3; count++) {
-    const wire = await Wire.open(gateway.url);
-    t.teardown(() => wire.cut());
+    const wire = await Wire.open(gateway.url, t);
     wire.send(`${wireRequest("PUT /alpha/doc/file", headers)}1\r\nx\r\n`);
     uploads.push(wire);
   }
@@ -528,8 +527,7 @@ t.test("slow uploads of a user leave room for requests and uploads of others", a
   await delay(300);
   t.equal((await gateway.get("/alpha", reader)).status, 200);
   t.equal(begun, 1);
-  const quick = await Wire.open(gateway.url);
-  t.teardown(() => quick.cut());
+  const quick = await Wire.open(gateway.url, t);
   const chunked = { ...headers, authorization: `Bearer ${second}` };
   quick.send(`${wireRequest("PUT /alpha/doc/file", chunked)}1\r\nx\r\n0\r\n\r\n`);
   await quick.until(/^HTTP\/1\.1 200 /);
@@ -567,8 +565,7 @@ t.test("a body that grows when it is inflated is refused", async (t) => {
 t.test("what a client may not send gets no 100 Continue", async (t) => {
   const { gateway, login } = answering(json({ ok: true }));
   const headers = { authorization: `Bearer ${await login("rita")}` };
-  const wire = await Wire.open(gateway.url);
-  t.teardown(() => wire.cut());
+  const wire = await Wire.open(gateway.url, t);
   const head = { ...headers, Expect: "100-continue", "Content-Type": "text/plain" };
   wire.send(wireRequest("PUT /alpha/x/file", { ...head, "Content-Length": "1500000" }));
   t.match(await wire.until(/\r\n\r\n/), /^HTTP\/1\.1 403 /);
@@ -577,8 +574,7 @@ t.test("what a client may not send gets no 100 Continue", async (t) => {
 t.test("no header of a client takes the place of one of the gateway", async (t) => {
   const { gateway, upstream, login } = answering(json({ ok: true }));
   const token = await login("rita");
-  const wire = await Wire.open(gateway.url);
-  t.teardown(() => wire.cut());
+  const wire = await Wire.open(gateway.url, t);
   upstream.take();
   wire.send(
     wireRequest("GET /alpha/_all_docs?startkey=%22a%0d%0aX-Evil:%201%22", {

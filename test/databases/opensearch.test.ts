@@ -20,10 +20,9 @@ import {
 } from "../../src/features/databases/opensearch-bodies.ts";
 import type { Json } from "../../src/features/databases/preset.ts";
 import { grant } from "../access/kit.ts";
-import { type Answer, auditOf, temporaryHome } from "../kit/gateway.ts";
-import { runCommand } from "../kit/process.ts";
+import { type Answer, auditOf } from "../kit/gateway.ts";
 import { longestStall } from "../kit/stall.ts";
-import { openPreset } from "./kit/open.ts";
+import { checkSuite, openPreset } from "./kit/open.ts";
 import { OpenSearchStub } from "./kit/opensearch.ts";
 
 const narrowed = `
@@ -65,12 +64,7 @@ t.beforeEach(() => void shared.stub.take());
 
 t.test("every check of the suite holds", { timeout: 120_000 }, async (t) => {
   const stub = await OpenSearchStub.open(t);
-  const flags = ["preset", "test", "opensearch", "--url", stub.url, "--json"];
-  const { code, stdout, stderr } = await runCommand(temporaryHome(t), flags);
-  t.equal(code, 0, stderr);
-  const { checks } = JSON.parse(stdout);
-  t.ok(checks.length > 700, "it checks something");
-  for (const { title, holds, found } of checks) if (!holds) t.fail(title, { found });
+  await checkSuite(t, "opensearch", stub.url, 700);
   const left = await fetch(`${stub.url}/_resolve/index/*`);
   t.notMatch(await left.text(), "gatehouse_test_", "it leaves nothing behind");
 });

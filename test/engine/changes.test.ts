@@ -127,7 +127,7 @@ overEach("add is exact and leaves null", async (t, { ask }) => {
 
 overEach("without a primary key, rows are returned where the database can", async (t, { ask }) => {
   const bare = { database: "main", table: "bare", returning: ["a"] };
-  await ask(createTable("bare", [{ name: "a", type: "int" }]));
+  await ask(createTable("bare", { a: { type: "int", primary_key: false } }));
   t.match((await ask({ Insert: { ...bare, values: [{ a: 1 }] } })).body.data, [{ a: 1 }]);
   const update = { Update: { ...bare, set: { a: 2 }, where: null } };
   const answer = await ask(update);
@@ -772,11 +772,8 @@ async function askWithin({ address }: Scene["engine"], limits: unknown, body: ob
 
 /** Creates `stock` with five rows, with or without a primary key. */
 async function stocked({ engine, ask }: Scene, hasKey = true) {
-  const columns = [
-    { name: "id", type: "int", ...(hasKey ? { primary_key: true } : {}) },
-    { name: "n", type: "int", nullable: true },
-  ];
-  await ask(createTable("stock", columns));
+  const id = { type: "int", primary_key: hasKey };
+  await ask(createTable("stock", { id, n: { type: "int", nullable: true } }));
   const values = [4, 2, 5, 1, 3].map((id) => ({ id, n: 0 }));
   await ask(insert("stock", values));
   const rows = async () => (await ask(selectAll("stock"))).body.data ?? [];

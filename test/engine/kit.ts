@@ -13,6 +13,7 @@ import { pino } from "pino";
 import { cpuSecondsOf } from "../../bench/rig/program.ts";
 import { eventually } from "../kit/eventually.ts";
 import { temporaryHome } from "../kit/gateway.ts";
+import { columnsOf } from "../kit/queries.ts";
 import type { Teardown } from "./guarded.ts";
 import { type Engine, startEngine } from "./server.ts";
 
@@ -188,20 +189,13 @@ export function databaseFiles(directory: string): string[] {
     .sort();
 }
 
-type Columns = Readonly<Record<string, string | object>> | readonly object[];
-
-/**
- * A CreateTable. A record has a type, or the whole definition, for each name; its first column is the
- * primary key.
- */
-export function createTable(table: string, columns: Columns, database = "main") {
-  const definitions = Object.entries(columns).map(([name, type], index) => ({
-    name,
-    ...(typeof type === "string" ? { type } : type),
-    ...(index === 0 ? { primary_key: true } : {}),
-  }));
-  const all = Array.isArray(columns) ? columns : definitions;
-  return { CreateTable: { database, table, columns: all } };
+/** A CreateTable with `columnsOf`. */
+export function createTable(
+  table: string,
+  columns: Parameters<typeof columnsOf>[0],
+  database = "main",
+) {
+  return { CreateTable: { database, table, columns: columnsOf(columns) } };
 }
 
 export function dropTable(table: string) {

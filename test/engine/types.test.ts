@@ -480,7 +480,9 @@ t.test("SQLite's tables are described with the types of CreateTable", async (t) 
   const [{ ask }, get] = [scene, schemaOf(scene)];
   await ask(createDatabase("Other"));
   await ask(createTable("users", { id: "int", name: "varchar(20)", ok: "bool" }));
-  await ask(createTable("t", [{ name: "a", type: "text", nullable: false }], "Other"));
+  await ask(
+    createTable("t", { a: { type: "text", nullable: false, primary_key: false } }, "Other"),
+  );
   const databases = { databases: ["Other", "main"] };
   t.same((await get("")).body, { status: "success", data: databases });
   t.same((await get("/main")).body.data, { tables: ["users"] });

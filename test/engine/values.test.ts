@@ -3,6 +3,7 @@ import { type AddressInfo, connect, createServer } from "node:net";
 import t, { type Test } from "tap";
 import { guardReading } from "../../src/engine/remote/reading.ts";
 import { caseCount, nightly, sampled } from "../kit/nightly.ts";
+import { columnsOf } from "../kit/queries.ts";
 import {
   createTable,
   dropTable,
@@ -277,12 +278,7 @@ const least = "-1234567890123456789012345678.9876543211";
 const tiny = "0.0000000001";
 const top = "9223372036854775807";
 
-const columns = [
-  { name: "id", type: "bigint", primary_key: true },
-  { name: "a", type: "numeric(38,10)" },
-  { name: "b", type: "numeric(38,10)" },
-  { name: "i", type: "bigint" },
-];
+const columns = columnsOf({ id: "bigint", a: "numeric(38,10)", b: "numeric(38,10)", i: "bigint" });
 const rows = [
   `{"id":1,"a":${most},"b":${least},"i":${top}}`,
   `{"id":2,"a":${tiny},"b":2.0000000000,"i":-${top}}`,
@@ -398,11 +394,11 @@ t.test("every answer of MySQL is exact", async (t) => check(t, await freshMysql(
 const place = { database: "main", table: "prices" };
 
 overEach("a decimal may be sent as a string, exactly", async (t, { ask }) => {
-  const columns = [
-    { name: "id", type: "int", primary_key: true },
-    { name: "price", type: "decimal(20,4)" },
-    { name: "label", type: "text", nullable: true },
-  ];
+  const columns = columnsOf({
+    id: "int",
+    price: "decimal(20,4)",
+    label: { type: "text", nullable: true },
+  });
   t.equal((await ask({ CreateTable: { ...place, columns } })).status, 200);
   const values = [
     { id: 1, price: "12.50" },
@@ -466,10 +462,7 @@ const remote = { PostgreSQL: freshPostgres, MySQL: freshMysql };
 for (const [name, fresh] of Object.entries(remote)) {
   t.test(`long decimals keep their digits, sent as strings (${name})`, async (t) => {
     const { ask } = await fresh(t);
-    const columns = [
-      { name: "id", type: "int", primary_key: true },
-      { name: "price", type: "decimal(30,10)" },
-    ];
+    const columns = columnsOf({ id: "int", price: "decimal(30,10)" });
     await ask({ CreateTable: { ...place, columns } });
     const price = "12345678901234567890.0123456789";
     const insert = (id: number, price: string) =>

@@ -2,6 +2,7 @@
 import t from "tap";
 import { callTool, refusalOf, send, textOf } from "../journeys/mcp.ts";
 import { auditOf } from "../kit/gateway.ts";
+import { columnsOf } from "../kit/queries.ts";
 import { statelessCall } from "../mcp/messages.ts";
 import { obtainTokens } from "../oauth/flow.ts";
 import { entry, openSite, outcome, select, term } from "./kit.ts";
@@ -273,10 +274,7 @@ t.test("an app's token can only narrow the grants", async (t) => {
 t.test("a caller from whom columns are hidden learns only the kind of a constraint", async (t) => {
   const { gateway, adminToken: token } = site;
   const place = { database: "main", table: "people" };
-  const columns = [
-    { name: "id", type: "int", primary_key: true },
-    { name: "secret_code", type: "int", unique: true },
-  ];
+  const columns = columnsOf({ id: "int", secret_code: { type: "int", unique: true } });
   await gateway.query({ CreateTable: { ...place, columns } }, token);
   const paul = await gateway.addUser("paul", "ReadWrite");
   const insert = (id: number, bearer: string) =>
@@ -298,10 +296,10 @@ t.test(
   async (t) => {
     const { gateway, adminToken: token } = site;
     const place = { database: "main", table: "crew" };
-    const columns = [
-      { name: "id", type: "int", primary_key: true },
-      { name: "secret_code", type: "int", nullable: true, unique: true },
-    ];
+    const columns = columnsOf({
+      id: "int",
+      secret_code: { type: "int", nullable: true, unique: true },
+    });
     await gateway.query({ CreateTable: { ...place, columns } }, token);
     const gina = await gateway.addUser("gina", "ReadOnly", "elsewhere");
     await gateway.send("PUT", "/api/groups/team", { members: ["gina"] }, token);

@@ -1,6 +1,7 @@
 import t from "tap";
 import { type Answer, auditOf } from "../kit/gateway.ts";
 import { nightly, sampled } from "../kit/nightly.ts";
+import { columnsOf } from "../kit/queries.ts";
 import {
   type Ask,
   entry,
@@ -168,11 +169,7 @@ overSqliteSite(
   "large numbers, booleans and lists are compared exactly",
   nightly,
   async (t, site) => {
-    const columns = [
-      { name: "id", type: "int", primary_key: true },
-      { name: "big", type: "bigint" },
-      { name: "open", type: "boolean" },
-    ];
+    const columns = columnsOf({ id: "int", big: "bigint", open: "boolean" });
     const things = { database: "main", table: "things" };
     await site.admin({ CreateTable: { ...things, columns } });
     await site.admin(
@@ -671,10 +668,7 @@ overEachSite("an error quotes no key of a hidden row", async (t, site, kind, sql
 });
 
 overEachSite("a row filter accepts a list as long as a query", async (t, site) => {
-  const columns = [
-    { name: "id", type: "int", primary_key: true },
-    { name: "tenant", type: "text" },
-  ];
+  const columns = columnsOf({ id: "int", tenant: "text" });
   await site.admin({ CreateTable: { ...tickets, columns } });
   const names = Array.from({ length: 1000 }, (_, at) => `"Öre-${"x".repeat(40)}-${at}"`);
   const rita = await site.as("rita", `{ tenants = [${names.join(",")}] }`);

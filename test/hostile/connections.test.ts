@@ -135,8 +135,7 @@ t.test("an idle connection does not keep the body of its last request", async (t
     for (let count = -30; count < 120; count++) {
       // The first ones fill the heap up to what it keeps.
       if (count === 0) before = residentBytes(pid);
-      const wire = await Wire.open(site.gateway.url);
-      t.teardown(() => wire.cut());
+      const wire = await Wire.open(site.gateway.url, t);
       wire.send(through(door, kept(body)));
       await wire.until(/HTTP\/1\.1 \d{3} /);
     }

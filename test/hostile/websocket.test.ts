@@ -39,8 +39,7 @@ const alice = await tokenOf(gateway, "alice");
 
 async function send(t: Test, bytes: string): Promise<Wire> {
   upstream.requests.length = 0;
-  const wire = await Wire.open(gateway.url);
-  t.teardown(() => wire.cut());
+  const wire = await Wire.open(gateway.url, t);
   wire.send(bytes);
   return wire;
 }

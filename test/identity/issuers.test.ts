@@ -9,6 +9,7 @@ import t, { type Test } from "tap";
 import type { IssuerSettings } from "../../src/core/config/schema.ts";
 import { Issuers } from "../../src/features/issuers/issuers.ts";
 import { refusedBy } from "../access/kit.ts";
+import { stopClock } from "../kit/clock.ts";
 import { eventually } from "../kit/eventually.ts";
 import { temporaryHome } from "../kit/gateway.ts";
 import { listening } from "../kit/listening.ts";
@@ -352,8 +353,7 @@ t.test("a verified token is verified once, while the keys stay the same", async 
   t.equal(issuers.recall(token, "query"), verified);
   t.equal(issuers.recall(token, "mcp"), undefined, "not at another door");
   t.equal(issuers.recall(`${token}A`, "query"), undefined);
-  mock.timers.enable({ apis: ["Date"], now: Date.now() + 6000 });
-  t.teardown(() => mock.timers.reset());
+  stopClock(t, Date.now() + 6000);
   own.keys = [await makeKey("second")];
   await issuers.verify(await own.sign("gatehouse"), "query");
   t.equal(issuers.recall(token, "query"), undefined, "its key is gone");
@@ -369,8 +369,7 @@ t.test("a token in use ends with its key, also while no newer keys are fetched",
   const own = await TestIssuer.start(t);
   const issuers = issuersWith({ ...settings, issuer: own.url });
   const token = await issuers.verify(await own.sign("gatehouse"), "query");
-  mock.timers.enable({ apis: ["Date"], now: Date.now() + 6000 });
-  t.teardown(() => mock.timers.reset());
+  stopClock(t, Date.now() + 6000);
   const [first] = own.keys;
   own.keys = [await makeKey("second"), ...own.keys];
   await issuers.verify(await own.sign("gatehouse"), "query");
@@ -471,8 +470,7 @@ t.test("a token in use ends once its issuer says that it is inactive", async (t)
   ];
   answers.ended = { active: false };
   t.equal(ended.isKept?.(), true, "it is not asked about at each check");
-  mock.timers.enable({ apis: ["Date"], now: Date.now() + 11_000 });
-  t.teardown(() => mock.timers.reset());
+  stopClock(t, Date.now() + 11_000);
   await eventually("it has ended", async () => ended.isKept?.() === false);
   t.equal(lasting.isKept?.(), true);
   await eventually("it was asked about", async () => seen.length === 4);
@@ -499,8 +497,7 @@ t.test("a token in use ends once its issuer names other groups or attributes", a
   answers.moved = { ...about, tenant: ["acme", "other"] };
   answers.unknown = { ...about, groups: undefined };
   answers.same = { ...about, groups: ["b", "a"], tenant: ["base", "acme"], exp: now + 700 };
-  mock.timers.enable({ apis: ["Date"], now: Date.now() + 11_000 });
-  t.teardown(() => mock.timers.reset());
+  stopClock(t, Date.now() + 11_000);
   for (const token of [left, moved, unknown]) {
     await eventually("it has ended", async () => token.isKept?.() === false);
   }
@@ -605,8 +602,7 @@ t.test("an answer counts for `cache` seconds, and not past the token's expiry", 
       isActive ? { ...active, exp: Math.floor(start / 1000) + 20 } : { active: false },
     ),
   );
-  mock.timers.enable({ apis: ["Date"], now: start });
-  t.teardown(() => mock.timers.reset());
+  stopClock(t, start);
   const issuers = open({ cache: 10 });
   await issuers.verify("a", "query");
   isActive = false;
@@ -719,8 +715,7 @@ t.test("questions about tokens in use leave room for others", async (t) => {
   const names = Array.from({ length: 50 }, (_, at) => `in-use-${at}`);
   const tokens = await Promise.all(names.map((name) => issuers.verify(name, "query")));
   waiting = [];
-  mock.timers.enable({ apis: ["Date"], now: Date.now() + 11_000 });
-  t.teardown(() => mock.timers.reset());
+  stopClock(t, Date.now() + 11_000);
   for (const { isKept } of tokens) t.equal(isKept?.(), true);
   await eventually("some are asked about", () => waiting?.length === 32);
   const other = issuers.verify("other", "query");
@@ -744,8 +739,7 @@ t.test("an issuer that does not answer is tried with one token in use at a time"
     ),
   );
   own.failure = 500;
-  mock.timers.enable({ apis: ["Date"], now: Date.now() + 601_000 });
-  t.teardown(() => mock.timers.reset());
+  stopClock(t, Date.now() + 601_000);
   const checkAll = () => {
     for (const { isKept } of tokens) t.equal(isKept?.(), true);
   };

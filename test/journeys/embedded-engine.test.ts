@@ -107,8 +107,7 @@ t.test(
     const { gateway, token, pid, sqlite } = await scene(t);
     const body = JSON.stringify(insertOf(5000, 2));
     const request = wireRequest("POST /query", queryHeaders(token), body);
-    const wire = await Wire.open(gateway.url);
-    t.teardown(() => wire.cut());
+    const wire = await Wire.open(gateway.url, t);
     // Without the last byte the request is surely in flight.
     wire.send(request.slice(0, -1));
     await gateway.request("/healthz");

@@ -8,6 +8,7 @@ import { text } from "node:stream/consumers";
 import type { Test } from "tap";
 import { PATIENCE_MS } from "../kit/eventually.ts";
 import { type TestGateway, temporaryHome } from "../kit/gateway.ts";
+import { columnsOf } from "../kit/queries.ts";
 import { tokenOf } from "./staff.ts";
 
 const directory = path.join(import.meta.dirname, "../clients");
@@ -19,10 +20,7 @@ export const noClients = existsSync(path.join(modules, ".package-lock.json"))
 
 export async function fillUsers(gateway: TestGateway): Promise<void> {
   const root = await tokenOf(gateway, "root");
-  const columns = [
-    { name: "id", type: "int", primary_key: true },
-    { name: "name", type: "text" },
-  ];
+  const columns = columnsOf({ id: "int", name: "text" });
   await gateway.query({ CreateDatabase: { database: "main" } }, root);
   await gateway.query({ CreateTable: { database: "main", table: "users", columns } }, root);
   const values = [{ id: 1, name: "Alice" }];

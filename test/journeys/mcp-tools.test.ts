@@ -5,6 +5,7 @@ import { grant } from "../access/kit.ts";
 import { decodePart } from "../identity/forge.ts";
 import { eventually } from "../kit/eventually.ts";
 import { auditOf, startGateway, type TestGateway } from "../kit/gateway.ts";
+import { columnsOf } from "../kit/queries.ts";
 import { wireRequest } from "../kit/wire.ts";
 import { type AnyClient, connectEarlier, connectStateless } from "../mcp/clients.ts";
 import { handshakeCall, initialize, statelessCall } from "../mcp/messages.ts";
@@ -26,10 +27,7 @@ const grants = [
 
 const database = "main";
 
-const columns = [
-  { name: "id", type: "int", primary_key: true },
-  { name: "note", type: "text" },
-];
+const columns = columnsOf({ id: "int", note: "text" });
 
 async function openTables(t: Test): Promise<{ gateway: TestGateway; root: string }> {
   const gateway = await startGateway(t, { home: await staffedHome(t, grants) });

@@ -7,7 +7,7 @@ import type { GatewaySetup } from "../gateway/kit.ts";
 import { decodePart, readKey } from "../identity/forge.ts";
 import { eventually } from "../kit/eventually.ts";
 import { putInPlace, startGateway, type TestGateway, temporaryHome } from "../kit/gateway.ts";
-import { select as oneQuery, queryHeaders } from "../kit/queries.ts";
+import { columnsOf, select as oneQuery, queryHeaders } from "../kit/queries.ts";
 import { tables } from "../kit/tables.ts";
 import { runWarm } from "../kit/warm-command.ts";
 import { Wire, wireRequest } from "../kit/wire.ts";
@@ -309,10 +309,7 @@ t.test(
 );
 
 const place = { database: "main", table: "t" };
-const columns = [
-  { name: "id", type: "bigint", primary_key: true },
-  { name: "text", type: "text" },
-];
+const columns = columnsOf({ id: "bigint", text: "text" });
 const select = {
   Select: { database: "main", from: "t", columns: ["*"], order_by: { column: "id" } },
 };

@@ -5,6 +5,7 @@ import path from "node:path";
 import t from "tap";
 import { startGateway } from "../kit/gateway.ts";
 import { projectRoot } from "../kit/process.ts";
+import { columnsOf } from "../kit/queries.ts";
 import { runInShell } from "../kit/shell.ts";
 
 const page = readFileSync(path.join(projectRoot, "docs/operations.md"), "utf8");
@@ -30,10 +31,7 @@ t.test("an operator's tasks print what the page shows", async (t) => {
   const gateway = await startGateway(t, { config });
   const admin = await gateway.login();
   const at = { database: "main", table: "payments" };
-  const columns = [
-    { name: "id", type: "int", primary_key: true },
-    { name: "amount", type: "decimal(10,2)" },
-  ];
+  const columns = columnsOf({ id: "int", amount: "decimal(10,2)" });
   const values = [{ id: 1, amount: 12.5 }];
   const made = { Batch: [{ CreateTable: { ...at, columns } }, { Insert: { ...at, values } }] };
   t.equal((await gateway.query(made, admin)).status, 200);

@@ -65,8 +65,7 @@ t.test("an unexpected error in a request is answered with 500 and logged", async
 });
 
 t.test("uncaught errors are logged and the gateway continues", async (t) => {
-  const kept = await Wire.open(gateway.url);
-  t.teardown(() => kept.cut());
+  const kept = await Wire.open(gateway.url, t);
   const request = wireRequest("POST /query", queryHeaders(token), select);
   kept.send(request);
   await kept.until(/"success"/);

@@ -188,8 +188,7 @@ t.test("a request whose token is revoked during the upload is refused", async (t
     ["/query", insert],
     ["/mcp", JSON.stringify(call)],
   ] as const) {
-    const wire = await Wire.open(gateway.url);
-    t.teardown(() => wire.cut());
+    const wire = await Wire.open(gateway.url, t);
     const headers = { Host: host, ...queryHeaders(token), Expect: "100-continue" };
     const request = wireRequest(`POST ${route}`, headers, body);
     wire.send(request.slice(0, -5));

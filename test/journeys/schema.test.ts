@@ -7,17 +7,14 @@ import { startPostgres } from "../engine/postgres/server.ts";
 import { eventually } from "../kit/eventually.ts";
 import { freePort } from "../kit/free-port.ts";
 import { startGateway, type TestGateway, temporaryHome } from "../kit/gateway.ts";
-import { select } from "../kit/queries.ts";
+import { columnsOf, select } from "../kit/queries.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
 import { runWarm } from "../kit/warm-command.ts";
 import { statelessCall } from "../mcp/messages.ts";
 import { reserveMetrics } from "../observe/exposition.ts";
 import { callTool, refusalOf, send } from "./mcp.ts";
 
-const columns = [
-  { name: "id", type: "int", primary_key: true },
-  { name: "note", type: "text" },
-];
+const columns = columnsOf({ id: "int", note: "text" });
 const schemaTools = ["list_databases", "list_tables", "describe_table"];
 
 async function toolNames(gateway: TestGateway, token: string): Promise<string[]> {

@@ -29,8 +29,7 @@ async function scene(t: Test, answer?: Answer, config = "") {
   const request = (body: string) => wireRequest("POST /query", queryHeaders(token), body);
 
   async function sendQuery(body = select): Promise<Wire> {
-    const wire = await Wire.open(gateway.url);
-    t.teardown(() => wire.cut());
+    const wire = await Wire.open(gateway.url, t);
     const before = held.length;
     wire.send(request(body));
     await eventually("the query is in flight", () => held.length > before);

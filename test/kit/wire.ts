@@ -1,5 +1,6 @@
 import { once } from "node:events";
 import { connect, type Socket } from "node:net";
+import type { Test } from "tap";
 import { eventually, PATIENCE_MS } from "./eventually.ts";
 import { isTaken } from "./process-info.ts";
 
@@ -26,9 +27,11 @@ export class Wire {
     }
   }
 
-  static async open(url: string): Promise<Wire> {
+  /** @param t the test at whose end the connection is cut */
+  static async open(url: string, t?: Pick<Test, "teardown">): Promise<Wire> {
     const { hostname, port } = new URL(url);
     const socket = connect({ host: hostname, port: Number(port) });
+    t?.teardown(() => socket.destroy());
     await once(socket, "connect");
     return new Wire(socket);
   }

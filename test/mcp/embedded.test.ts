@@ -5,6 +5,7 @@ import { createSchemaSource } from "../../src/core/upstream/schema-source.ts";
 import { decodeHeaderValue } from "../../src/features/mcp/message.ts";
 import { ask } from "../kit/client.ts";
 import { eventually } from "../kit/eventually.ts";
+import { columnsOf } from "../kit/queries.ts";
 import { connectStateless, eras } from "./clients.ts";
 import { openAnswering, openEmbedded } from "./kit.ts";
 import { handshakeCall, statelessCall } from "./messages.ts";
@@ -363,10 +364,7 @@ t.test("an error of a tool says where it is, what is allowed and what to do next
   }
 });
 
-const columns = [
-  { name: "id", type: "bigint", primary_key: true },
-  { name: "name", type: "text" },
-];
+const columns = columnsOf({ id: "bigint", name: "text" });
 const resultBytes = 64 * 1024;
 
 async function openFilled(t: Parameters<typeof openEmbedded>[0]) {

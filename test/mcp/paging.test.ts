@@ -2,6 +2,7 @@ import t from "tap";
 import { createSchemaSource } from "../../src/core/upstream/schema-source.ts";
 import { findNextPage } from "../../src/features/mcp/tool-results.ts";
 import { ask } from "../kit/client.ts";
+import { columnsOf } from "../kit/queries.ts";
 import { openEmbedded } from "./kit.ts";
 import { statelessCall } from "./messages.ts";
 import { fromOrders, grants, ofOrders, open, pagesOf } from "./orders.ts";
@@ -59,10 +60,7 @@ t.test("a page has a cursor only if the next call would accept it", async (t) =>
 
 t.test("an order by a computed name or by JSON continues by an offset", async (t) => {
   const mcp = await open(t, 0, { rowLimit: 3 });
-  const columns = [
-    { name: "id", type: "int", primary_key: true },
-    { name: "doc", type: "json" },
-  ];
+  const columns = columnsOf({ id: "int", doc: "json" });
   await mcp.call("create_table", { database: "main", table: "docs", columns });
   const values = Array.from({ length: 8 }, (_, id) => ({ id, doc: id < 5 ? id : { id } }));
   await mcp.call("insert", { database: "main", table: "docs", values });
@@ -128,10 +126,7 @@ t.test("a decimal is part of a cursor only if a double keeps its digits", async 
 t.test("64-bit integers keep their digits in arguments and results", async (t) => {
   const { endpoint, ask: query } = await openEmbedded(t, { grants });
   const table = { database: "main", table: "big" };
-  const columns = [
-    { name: "id", type: "bigint", primary_key: true },
-    { name: "note", type: "json" },
-  ];
+  const columns = columnsOf({ id: "bigint", note: "json" });
   await query({ CreateTable: { ...table, columns } });
   const call = async (name: string, args: object) => {
     const sent = statelessCall("tools/call", { name, arguments: args });

@@ -6,6 +6,7 @@ import t, { type Test } from "tap";
 import { Issuers } from "../../src/features/issuers/issuers.ts";
 import { mcpResources } from "../../src/features/oauth/server/protocol.ts";
 import { refusedBy } from "../access/kit.ts";
+import { stopClock } from "../kit/clock.ts";
 import { eventually } from "../kit/eventually.ts";
 import {
   type IssuerKey,
@@ -30,11 +31,6 @@ async function openIssuer(t: Test) {
   };
   const refusal = async (...args: Parameters<typeof refused>) => (await refused(...args)).code;
   return { issuer, fresh, verify, refused, refusal };
-}
-
-function stopClock(t: Test): void {
-  mock.timers.enable({ apis: ["Date"], now: Date.now() });
-  t.teardown(() => mock.timers.reset());
 }
 
 t.test("an issuer's keys are found wherever its metadata may be", async (t) => {

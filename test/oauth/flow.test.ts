@@ -8,6 +8,7 @@ import { keyFilesIn } from "../../src/core/identity/key-file.ts";
 import { metadataPaths } from "../../src/features/oauth/server/protocol.ts";
 import { openSigningKeys } from "../../src/features/oauth/server/tokens.ts";
 import { grant, refusedBy } from "../access/kit.ts";
+import { stopClock } from "../kit/clock.ts";
 import { eventually } from "../kit/eventually.ts";
 import { Wire, wireRequest } from "../kit/wire.ts";
 import { PlainBrowser } from "./browser.ts";
@@ -135,18 +136,12 @@ t.test(
   },
 );
 
-function holdTime(t: Test): (seconds: number) => void {
-  mock.timers.enable({ apis: ["Date"], now: Date.now() });
-  t.teardown(() => mock.timers.reset());
-  return (seconds) => mock.timers.tick(seconds * 1000);
-}
-
 function replayIn({ events }: OAuthSetup) {
   return events.find(({ name }) => name === "oauth_replay")?.fields;
 }
 
 t.test("a refresh token that is reused later revokes its whole family", async (t) => {
-  const pass = holdTime(t);
+  const pass = stopClock(t);
   const setting = await openOAuthSetup(t);
   const first = await obtainTokens(setting);
   const second = await refresh(setting, first.clientId, first.refreshToken);
@@ -162,7 +157,7 @@ t.test("a refresh token that is reused later revokes its whole family", async (t
 });
 
 t.test("parallel refreshes with one token all succeed", async (t) => {
-  const pass = holdTime(t);
+  const pass = stopClock(t);
   const setting = await openOAuthSetup(t);
   const { clientId, refreshToken } = await obtainTokens(setting);
   const other = await registered(setting);
@@ -186,7 +181,7 @@ t.test("parallel refreshes with one token all succeed", async (t) => {
 });
 
 t.test("setting the clock back does not allow another reuse", async (t) => {
-  const pass = holdTime(t);
+  const pass = stopClock(t);
   const setting = await openOAuthSetup(t);
   const { clientId, refreshToken } = await obtainTokens(setting);
   pass(60);
@@ -205,13 +200,13 @@ t.test("a refresh cannot widen the scope", async (t) => {
     const { body } = await postForm(`${setting.url}/oauth/token`, { ...form, scope });
     t.equal(body.error, "invalid_scope");
   }
-  const pass = holdTime(t);
+  const pass = stopClock(t);
   pass(11);
   t.equal((await postForm(`${setting.url}/oauth/token`, form)).status, 200, "the token survives");
 });
 
 t.test("a refresh for another resource is refused, and uses up no token", async (t) => {
-  const pass = holdTime(t);
+  const pass = stopClock(t);
   const setting = await openOAuthSetup(t);
   const { clientId, refreshToken } = await obtainTokens(setting);
   const refreshFor = (resource: string, token = refreshToken) =>
@@ -266,7 +261,7 @@ t.test("revoking all tokens of a user ends the refresh tokens too", async (t) =>
 });
 
 t.test("a revocation ends an authorization that its user has not finished", async (t) => {
-  const pass = holdTime(t);
+  const pass = stopClock(t);
   const users = await defaultUsers();
   const right = { username: "alice", password: PASSWORD, action: "login" };
   const yes = { database: "*", reach: "full", action: "allow" };
@@ -309,7 +304,7 @@ t.test("a revocation ends an authorization that its user has not finished", asyn
 });
 
 t.test("a browser stays logged in for 8 hours, however often it is used", async (t) => {
-  const pass = holdTime(t);
+  const pass = stopClock(t);
   const setting = await openOAuthSetup(t);
   const browser = new PlainBrowser(setting.url);
   const { clientId } = await authorize(setting, { browser });

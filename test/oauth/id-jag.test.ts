@@ -1,9 +1,9 @@
 import { createHmac, randomUUID } from "node:crypto";
-import { mock } from "node:test";
 import { SignJWT } from "jose";
 import t, { type Test } from "tap";
 import { grant, groupGrant, refusedBy, user } from "../access/kit.ts";
 import { encodePart } from "../identity/forge.ts";
+import { stopClock } from "../kit/clock.ts";
 import { authorize, exchange as exchangeCode } from "./flow.ts";
 import { type IssuerKey, issuerSettings, makeKey, TestIssuer } from "./issuer.ts";
 import {
@@ -365,12 +365,11 @@ t.test("an unreachable provider is not a refusal", async (t) => {
 });
 
 t.test("the token and its record end after its lifetime", async (t) => {
-  mock.timers.enable({ apis: ["Date"], now: Date.now() });
-  t.teardown(() => mock.timers.reset());
+  const pass = stopClock(t);
   const opened = await openServer(t);
   const { body } = await exchange(opened, { assertion: await assertion(opened) });
   const { credential, username } = await opened.setting.server.verify(String(body.access_token));
-  mock.timers.tick(601_000);
+  pass(601);
   await t.rejects(opened.setting.server.verify(String(body.access_token)), {
     code: "token_expired",
   });

@@ -13,6 +13,7 @@ import { subjectKey } from "../../src/core/identity/sign-in.ts";
 import { isRecent, SignIns, takeTurn } from "../../src/features/oauth/client/sign-ins.ts";
 import { openStateFile, openStateIn } from "../../src/features/oauth/server/state-file.ts";
 import type { StateStore } from "../../src/features/oauth/server/state-store.ts";
+import { movableClock } from "../kit/clock.ts";
 import { eventually } from "../kit/eventually.ts";
 import { temporaryHome } from "../kit/gateway.ts";
 import { PlainBrowser } from "./browser.ts";
@@ -108,11 +109,7 @@ t.test("sign-ins end with the issuer, even if another one has its prefix", async
   await t.rejects(after.current(credential, username), revoked);
   old.refreshes = true;
   const renewable = await signIn(before, old);
-  const { now } = Date;
-  t.teardown(() => {
-    Date.now = now;
-  });
-  Date.now = () => now() + (RECHECK_SECONDS + 1) * 1000;
+  movableClock(t)(RECHECK_SECONDS + 1);
   await t.rejects(after.current(renewable.credential, username), revoked);
   t.strictSame(other.requests, [], "it never gets a refresh token of the other");
 });
@@ -136,15 +133,7 @@ async function dueSignIn(t: Test, stalls: "before" | "after" = "before") {
     }),
   ];
   const { credential, username } = await signIn(one, provider);
-  const { now } = Date;
-  t.teardown(() => {
-    Date.now = now;
-  });
-  let ahead = 0;
-  const pass = (seconds: number) => {
-    ahead += seconds * 1000;
-    Date.now = () => now() + ahead;
-  };
+  const pass = movableClock(t);
   pass(RECHECK_SECONDS + 1);
   return {
     provider,
@@ -231,12 +220,9 @@ t.test("many processes at once ask a provider once each time", async (t) => {
   const [first] = processes;
   if (first === undefined) throw new Error("no process");
   const { credential, username } = await signIn(first, provider);
-  const { now } = Date;
-  t.teardown(() => {
-    Date.now = now;
-  });
+  const pass = movableClock(t);
   for (let round = 1; round <= 12; round++) {
-    Date.now = () => now() + round * (RECHECK_SECONDS + 7) * 1000;
+    pass(RECHECK_SECONDS + 7);
     const answers = processes.map((one) => one.current(credential, username));
     t.match(
       await Promise.all(answers),
@@ -268,11 +254,7 @@ t.test("who waits for a turn gives up, and may take it once it has ended", async
   t.strictSame(await takeTurn(state.store, "endless work", none), { isOurs: true });
   const late = await takeTurn(state.store, "endless work", none, 150);
   t.strictSame(late, { isOurs: false, result: undefined });
-  const { now } = Date;
-  t.teardown(() => {
-    Date.now = now;
-  });
-  Date.now = () => now() + 31_000;
+  movableClock(t)(31);
   t.strictSame(await takeTurn(state.store, "endless work", none), { isOurs: true });
 });
 
@@ -315,15 +297,12 @@ t.test("a renewed refresh token is kept although the keys cannot be read just th
   const provider = await providerOf(ann);
   const { credential, username } = await signIn(await processOf(provider), provider);
   const later = await processOf(provider);
-  const { now } = Date;
-  t.teardown(() => {
-    Date.now = now;
-  });
-  Date.now = () => now() + (RECHECK_SECONDS + 1) * 1000;
+  const pass = movableClock(t);
+  pass(RECHECK_SECONDS + 1);
   provider.failures.add("/jwks");
   t.match(await later.current(credential, username), engineering, "tolerated");
   provider.failures.clear();
-  Date.now = () => now() + (RECHECK_SECONDS + 20) * 1000;
+  pass(19);
   await delay(2100);
   provider.users.set("ann", { ...ann, groups: ["sales"] });
   const sales = { subject: { groups: ["staff:sales"] } };
@@ -348,18 +327,15 @@ t.test("a stream goes on while the groups are the same, in any order", async (t)
   const provider = await providerOf({ sub: "ann", groups: ["one", "two"] });
   const signIns = await processOf(provider);
   const signedIn = await signIn(signIns, provider);
-  const { now } = Date;
-  t.teardown(() => {
-    Date.now = now;
-  });
-  const recheck = async (round: number, groups: readonly string[]) => {
+  const pass = movableClock(t);
+  const recheck = async (groups: readonly string[]) => {
     provider.users.set("ann", { sub: "ann", groups });
-    Date.now = () => now() + round * (RECHECK_SECONDS + 1) * 1000;
+    pass(RECHECK_SECONDS + 1);
     await signIns.current(signedIn.credential, signedIn.username);
     signIns.requireUnchanged(signedIn);
   };
-  await recheck(1, ["two", "one"]);
-  await t.rejects(recheck(2, ["two"]), { code: "token_revoked", detail: "groups_changed" });
+  await recheck(["two", "one"]);
+  await t.rejects(recheck(["two"]), { code: "token_revoked", detail: "groups_changed" });
 });
 
 t.test("groups are unknown, and not none, if no answer of the provider has claims", async (t) => {
@@ -374,15 +350,12 @@ t.test("groups are unknown, and not none, if no answer of the provider has claim
   });
   const { credential, username } = await signIn(signIns, provider);
   provider.changes.set("/token", ({ id_token: _, ...more }) => more);
-  const { now } = Date;
-  t.teardown(() => {
-    Date.now = now;
-  });
-  Date.now = () => now() + (RECHECK_SECONDS + 1) * 1000;
+  const pass = movableClock(t);
+  pass(RECHECK_SECONDS + 1);
   const unknown = { code: "groups_unavailable", detail: "groups_missing" };
   await t.rejects(signIns.current(credential, username), unknown);
   provider.changes.delete("/token");
-  Date.now = () => now() + 2 * (RECHECK_SECONDS + 1) * 1000;
+  pass(RECHECK_SECONDS + 1);
   const known = { subject: { groups: ["staff:engineering"] } };
   t.match(await signIns.current(credential, username), known, "the next answer counts");
 });

@@ -134,8 +134,7 @@ t.test("a span of an unknown route is named only by its method", async (t) => {
   const [unknown, odd] = [clientTrace(), clientTrace()];
   const headers = { traceparent: unknown.traceparent };
   await gateway.request(`/pasted/${token}?${token}`, { headers });
-  const wire = await Wire.open(gateway.url);
-  t.teardown(() => wire.cut());
+  const wire = await Wire.open(gateway.url, t);
   wire.send(wireRequest("PURGE /query", { traceparent: odd.traceparent }));
   await wire.until(/method_not_allowed/);
   const { server } = await recorder.of(unknown);

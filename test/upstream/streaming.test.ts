@@ -121,8 +121,7 @@ t.test("a body is forwarded while it arrives", async (t) => {
   });
   const config = '[[routes]]\npath = "/files"\nmethods = ["POST"]\naccess = "public"\n';
   const gateway = await startGateway(t, { upstream: upstream.url, config });
-  const wire = await Wire.open(gateway.url);
-  t.teardown(() => wire.cut());
+  const wire = await Wire.open(gateway.url, t);
   const chunked = { "Transfer-Encoding": "chunked", Expect: "100-continue" };
   wire.send(wireRequest("POST /files", chunked));
   t.equal(await wire.until(/\r\n\r\n/), "HTTP/1.1 100 Continue\r\n\r\n");
@@ -136,8 +135,7 @@ t.test("a body is forwarded while it arrives", async (t) => {
 async function bodyScene(t: Test, server: string) {
   const opened = await scene(t, `[server]\n${server}\n`);
   const connect = async () => {
-    const wire = await Wire.open(opened.gateway.url);
-    t.teardown(() => wire.cut());
+    const wire = await Wire.open(opened.gateway.url, t);
     return wire;
   };
   return { ...opened, connect };

@@ -1,9 +1,15 @@
 import type { Test } from "tap";
 import type { PresetName } from "../../../src/core/config/upstream.ts";
 import { staffedHome } from "../../journeys/staff.ts";
-import { type RunOptions, startGateway, type TestGateway } from "../../kit/gateway.ts";
+import {
+  type RunOptions,
+  startGateway,
+  type TestGateway,
+  temporaryHome,
+} from "../../kit/gateway.ts";
 import { measuredEnvironment } from "../../kit/loop-time.ts";
 import type { ReceivedRequest, RecordingUpstream } from "../../kit/upstream.ts";
+import { runWarm } from "../../kit/warm-command.ts";
 
 export interface OpenOptions extends Pick<RunOptions, "auth"> {
   /** As `user database role`. */
@@ -45,6 +51,22 @@ export async function openPreset(
       return String(answer.body.token);
     },
   };
+}
+
+/** `gatehouse preset test` finds nothing. @param least how many checks the suite has at least */
+export async function checkSuite(
+  t: Test,
+  preset: PresetName,
+  url: string,
+  least: number,
+  more: readonly string[] = [],
+): Promise<void> {
+  const flags = ["preset", "test", preset, "--url", url, "--json", ...more];
+  const { code, stdout, stderr } = await runWarm(temporaryHome(t), flags);
+  t.equal(code, 0, stderr);
+  const { checks } = JSON.parse(stdout);
+  t.ok(checks.length > least, "it checks something");
+  for (const { title, holds, found } of checks) if (!holds) t.fail(title, { found });
 }
 
 /** Requests that arrived for clients, without those of the gateway at its start. */
