@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import type { Command } from "commander";
 import type { z } from "zod";
-
+import { errorMessage, systemCode } from "../core/base/client-error.ts";
 import {
   databaseList,
   type TableDescription,
@@ -103,8 +103,9 @@ function schemaOf(gateway: URL, token: string) {
     const headers = { authorization: `Bearer ${token}` };
     // A redirect could send the token elsewhere.
     const asked = fetch(url, { headers, redirect: "error" });
-    const answer = await asked.catch(() => {
-      throw new Error(`${gateway.origin} cannot be reached`);
+    const answer = await asked.catch(({ cause }: Error) => {
+      const reason = systemCode(cause) || errorMessage(cause);
+      throw new Error(`${gateway.origin} cannot be reached (${reason})`);
     });
     const body: unknown = await answer.json().catch(() => undefined);
     if (answer.ok) {

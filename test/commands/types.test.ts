@@ -199,7 +199,12 @@ t.test("the command prints what the token may read", async (t) => {
     [[], "bad", 1, /rejected the token \(Invalid token format\); set \$GATEHOUSE_TOKEN to .*\n$/],
     [[...of, "other"], rita, 1, /\/schema\/other: Insufficient permissions .*\n$/],
     [[...of, "nowhere"], admin, 1, /\/schema\/nowhere: Database or table not found\n$/],
-    [["--url", "http://127.0.0.1:1"], admin, 1, /http:\/\/127\.0\.0\.1:1 cannot be reached\n$/],
+    [
+      ["--url", "http://127.0.0.1:1"],
+      admin,
+      1,
+      /http:\/\/127\.0\.0\.1:1 cannot be reached \(bad port\)\n$/,
+    ],
     [["--url", "gate"], admin, 2, /--url is not the URL of a gateway/],
   ];
   for (const [flags, token, code, error] of refused) {
