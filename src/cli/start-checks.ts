@@ -165,6 +165,10 @@ const listenFailures = new Map([
 
 /** Names the option that chooses another address; returns other errors unchanged. */
 function explainListenFailure(error: unknown, { server, console }: Configuration): unknown {
+  if (error instanceof Error && "hostname" in error && error.hostname === server.host) {
+    const problem = `${server.host} has no address; choose another with --host (or server.host)`;
+    return new Error(problem, { cause: error });
+  }
   if (!(error instanceof Error && "code" in error && "port" in error)) return error;
   const reason = listenFailures.get(String(error.code));
   if (reason === undefined || !("syscall" in error && error.syscall === "listen")) return error;

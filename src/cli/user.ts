@@ -52,10 +52,12 @@ import { readNewHash } from "./password.ts";
 
 /** Returns the default database if it exists, else another known one, else `<database>`. */
 async function hintDatabase(loaded: LoadedConfiguration, { grants }: Snapshot): Promise<string> {
-  const preferred = loaded.configuration.auth.default_database;
+  const { auth, upstream } = loaded.configuration;
+  const preferred = auth.default_database;
   const named = [...grants.values()].flatMap((own) => [...own.keys()]);
-  // The first start creates the default database.
-  const expected = findDataDirectory(loaded) === undefined ? named : [preferred];
+  // The first start creates the default database, and OpenSearch has no other.
+  const isThere = upstream.preset === "opensearch" || findDataDirectory(loaded) !== undefined;
+  const expected = isThere ? [preferred] : named;
   const names = ((await listDatabases(loaded)) ?? expected).filter((name) => name !== "*");
   return names.includes(preferred) ? preferred : (names[0] ?? "<database>");
 }

@@ -24,6 +24,8 @@ t.test("a port in use is reported with the option to choose another", async (t) 
   const message = `127.0.0.1:${port} is in use by another process; choose another with --port (or server.port)`;
   const { code, stderr } = await install(t).run(`serve --port ${port}`);
   t.strictSame([code, stderr], [1, `gatehouse: ${message}\n`]);
+  const unknown = "gatehouse: no.such.invalid has no address; choose another with --host";
+  t.match(await install(t).run("serve --host no.such.invalid"), { code: 1, stderr: unknown });
 });
 
 const unshare = ["unshare", "--map-root-user", "--mount", "sh", "-e", "-c"];

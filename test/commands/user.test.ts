@@ -220,6 +220,8 @@ t.test("the hint after user add names an existing database", async (t) => {
   t.equal(upstream.take()[0]?.url, "/schema");
   const down = `[upstream]\nurl = "http://127.0.0.1:${await freePort()}"\n`;
   t.equal(await hinted("u4", down), "main", "as the access file says");
+  const preset = `${down}preset = "opensearch"\n[auth]\ndefault_database = "logs"\n`;
+  t.equal(await hinted("u5", preset), "logs", "the only one");
 });
 
 t.test("user add and user set write attributes, and user set keeps all others", async (t) => {
