@@ -376,7 +376,11 @@ t.test("a stream is not cut when a login raises the costs of its password's hash
   const { gateway, upstream } = shared;
   upstream.answer = (_, response) => response.write("first");
   const cheaper = await hashPassword(passwordOf("bob"), { memory: 8, time: 1, parallelism: 1 });
-  const lowered = textOf(gateway).replace(/(username = "bob"\n.*").+"/, `$1${cheaper}"`);
+  // The salt after a `$` may begin with a 1.
+  const lowered = textOf(gateway).replace(
+    /(username = "bob"\n.*").+"/,
+    (_, start) => `${start}${cheaper}"`,
+  );
   await putInForce(gateway, lowered);
   const wire = await Wire.open(gateway.url);
   wire.send(wireRequest("GET /events", basic("bob", passwordOf("bob"))));
