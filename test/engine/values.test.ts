@@ -39,6 +39,26 @@ overEach("numbers that no column can hold are refused", async (t, { ask }) => {
   t.match((await ask(selectAll("numbers"))).text, `"data":[{"id":1000,"score":0}]`);
 });
 
+overEach("a number or time with many zeros is read at once", async (t, { ask }) => {
+  await ask(createTable("n", { id: "int", price: "decimal(10,2)", at: "timestamp" }));
+  const zeros = "0".repeat(100_000);
+  for (const cell of [
+    `"price":0.${zeros}1`,
+    `"price":1${zeros}1.5`,
+    `"price":1${zeros}1`,
+    `"at":"2026-01-01T00:00:00.${zeros}1"`,
+    `"id":${"1".repeat(6_000_000)}`,
+  ]) {
+    const startedAt = performance.now();
+    await ask(`{"Insert":{"database":"main","table":"n","values":[{${cell}}]}}`);
+    const [, column, value] = /"(\w+)":(.*)/.exec(cell) ?? [];
+    const where = `{"column":"${column}","cmp":"=","value":${value}}`;
+    const select = `{"database":"main","from":"n","columns":["id"],"where":${where}}`;
+    await ask(`{"Select":${select}}`);
+    t.ok(performance.now() - startedAt < 4000, `${performance.now() - startedAt} ms`);
+  }
+});
+
 overEach("a value of another type is refused, and not quoted", async (t, { ask }) => {
   await ask(createTable("strict", { id: "int", label: "text", active: "bool", raw: "bytes" }));
   for (const row of [

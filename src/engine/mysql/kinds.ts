@@ -33,6 +33,7 @@ import {
   numberText,
   toInteger,
   trimTrailingZeros,
+  withoutEndingZeros,
   withoutSpace,
 } from "../sql/values.ts";
 import type { Raw } from "./rows.ts";
@@ -333,7 +334,7 @@ function decimalSql(text: string): Fragment | undefined {
     .padEnd(point, "0")
     .replace(/^0+(?=\d)/, "");
   const right = digits.slice(Math.max(point, 0)).padStart(digits.length - point, "0");
-  const places = right.replace(/0+$/, "");
+  const places = withoutEndingZeros(right);
   const size = Math.max(left.length, 1) + places.length;
   if (size > MAX_DIGITS || places.length > MAX_PLACES) return undefined;
   const plain = `${sign}${left || "0"}${places === "" ? "" : `.${places}`}`;

@@ -1,6 +1,6 @@
 import { isInteger } from "../../core/json/exact.ts";
 import type { Bounds, PresentValue } from "./scope.ts";
-import { isLost, numberText, WHOLE_NUMBER } from "./values.ts";
+import { beginningOf, isLost, numberText, WHOLE_NUMBER, withoutEndingZeros } from "./values.ts";
 
 export function integerBounds(bits: number, isUnsigned = false): Bounds {
   const size = 1n << BigInt(isUnsigned ? bits : bits - 1);
@@ -12,7 +12,7 @@ export function integerBounds(bits: number, isUnsigned = false): Bounds {
     exceeds(value) {
       const text = numberText(value);
       if (text === undefined || !isInteger(text)) return false;
-      const integer = BigInt(text);
+      const integer = beginningOf(text);
       return integer < least || integer > most;
     },
   };
@@ -61,7 +61,7 @@ export function momentBounds(places: number, example: string): Bounds {
     allowed: `text such as ${example} with ${digits}`,
     exceeds(value) {
       const fraction = typeof value === "string" ? /:\d\d\.(\d+)/.exec(value)?.[1] : undefined;
-      return (fraction ?? "").replace(/0+$/, "").length > places;
+      return withoutEndingZeros(fraction ?? "").length > places;
     },
   };
 }

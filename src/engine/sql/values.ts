@@ -239,9 +239,14 @@ export function has64Bits(integer: bigint): boolean {
   return integer >= SMALLEST_INTEGER && integer <= LARGEST_INTEGER;
 }
 
+/** The integer, or the beginning of one that 64 bits cannot hold: reading megabytes takes seconds. */
+export function beginningOf(integer: string): bigint {
+  return BigInt(integer.slice(0, MAX_INTEGER_LENGTH + 2));
+}
+
 function exceeds64Bits(value: PresentValue): boolean {
   const text = numberText(value);
-  return text !== undefined && isInteger(text) && !has64Bits(BigInt(text));
+  return text !== undefined && isInteger(text) && !has64Bits(beginningOf(text));
 }
 
 export function numberText(value: PresentValue): string | undefined {
@@ -251,9 +256,10 @@ export function numberText(value: PresentValue): string | undefined {
 
 /** Decimal places that a number needs; negative for one that ends in zeros. */
 export function decimalPlaces(number: string): number {
-  const [, whole = "", fraction = "", exponent = "0"] =
-    /^-?(\d*)\.?(\d*?)0*(?:e([+-]?\d+))?$/i.exec(number) ?? [];
-  const zeros = fraction === "" ? (/0*$/.exec(whole)?.[0].length ?? 0) : 0;
+  const [, whole = "", digits = "", exponent = "0"] =
+    /^-?(\d*)\.?(\d*)(?:e([+-]?\d+))?$/i.exec(number) ?? [];
+  const fraction = withoutEndingZeros(digits);
+  const zeros = fraction === "" ? whole.length - withoutEndingZeros(whole).length : 0;
   if (zeros === whole.length && fraction === "") return Number.NEGATIVE_INFINITY;
   return fraction.length - zeros - Number(exponent);
 }
@@ -283,8 +289,13 @@ function isRounded(digits: string): boolean {
   return digits.length > 310 || !Number.isFinite(double) || BigInt(double) !== BigInt(digits);
 }
 
+/** In linear time, by the lookbehind. */
+export function withoutEndingZeros(digits: string): string {
+  return digits.replace(/(?<!0)0+$/, "");
+}
+
 export function trimTrailingZeros(digits: string): string {
-  return digits.includes(".") ? digits.replace(/\.?0+$/, "") : digits;
+  return digits.includes(".") ? withoutEndingZeros(digits).replace(/\.$/, "") : digits;
 }
 
 /** False for a date such as `2026-02-30`, which `Date` takes for a day of March. */
