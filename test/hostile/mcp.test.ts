@@ -493,7 +493,7 @@ t.test("a malformed response of the upstream server cannot become two responses"
     for (const [what, head] of Object.entries(heads)) {
       answer = answerOf(good, `Content-Type: application/json\r\n${head}`);
       const text = await received("POST /mcp", body);
-      t.match(text, /^HTTP\/1\.1 502 .*"upstream_broken"/s, what);
+      t.match(text, /^HTTP\/1\.1 502 .*The MCP server .*"upstream_broken"/s, what);
       t.notMatch(text, /Set-Cookie/i, what);
     }
   }

@@ -4,7 +4,7 @@ import { decideWholeDatabase } from "../../../core/access/policy.ts";
 import type { Decision } from "../../../core/access/rights.ts";
 import { runCooperatively } from "../../../core/base/cooperative-scheduling.ts";
 import { memoize } from "../../../core/base/memoize.ts";
-import { Refusal } from "../../../core/base/refusal.ts";
+import { Refusal, type RefusalCode } from "../../../core/base/refusal.ts";
 import { foldHeader } from "../../../core/config/kinds.ts";
 import type { Configuration } from "../../../core/config/schema.ts";
 import { commonHeaders } from "../../../core/http/answer.ts";
@@ -456,6 +456,19 @@ function keepSessionInUse(
   response.once("close", () => clearInterval(timer));
 }
 
+/** Instead of those about the database. */
+const failureMessages: Partial<Record<RefusalCode, string>> = {
+  upstream_unreachable: "The MCP server does not respond",
+  upstream_broken: "The MCP server sent no valid response",
+  upstream_timeout: "The MCP server took too long to answer",
+};
+
+function aboutServer(failure: Refusal): Refusal {
+  const { code, detail, cause } = failure;
+  const message = failureMessages[code];
+  return message === undefined ? failure : new Refusal(code, { message, detail, cause });
+}
+
 interface McpProxyOptions {
   readonly sessions: SessionRegister;
   readonly streams: StreamRegister;
@@ -492,7 +505,7 @@ export function createMcpProxy(
       // This happens when the upstream closes an idle connection.
       const isRepeated = mayRepeat && !hasReceived && hasBroken(failure);
       if (isRepeated) send(pool.open(), head, body, sink, false);
-      else sink.fail(failure);
+      else sink.fail(aboutServer(failure));
     };
     connection.send(head, body, new AnswerStream(sink, connection, limits, complete));
   }
