@@ -40,3 +40,15 @@ export function memoizeLast<Key, Answer>(make: (key: Key) => Answer): (key: Key)
     return last.answer;
   };
 }
+
+/** Makes a value when it is first needed, and again if that has failed. */
+export function lazily<Value>(make: () => Promise<Value>): () => Promise<Value> {
+  let value: Promise<Value> | undefined;
+  return () => {
+    value ??= make().catch((error: unknown) => {
+      value = undefined;
+      throw error;
+    });
+    return value;
+  };
+}

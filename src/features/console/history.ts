@@ -4,6 +4,7 @@ import { userHolder } from "../../core/access/grant.ts";
 import type { AccessProblem } from "../../core/access/parse.ts";
 import type { Snapshot } from "../../core/access/snapshot.ts";
 import { epochSeconds } from "../../core/base/clock.ts";
+import { lazily } from "../../core/base/memoize.ts";
 import type { Author } from "../../core/observe/audit-line.ts";
 import type { StoreReplica } from "../store/open.ts";
 
@@ -77,7 +78,7 @@ export interface History {
 /** Keeps the last versions of users and grants. @param log the store that has earlier versions */
 export function openHistory(access: AccessRules, log: StoreReplica | undefined): History {
   let events: readonly AccessEvent[] = [];
-  let earlier: Promise<readonly LoadedVersion[]> | undefined;
+  const earlier = log && lazily(() => readVersions(log));
   access.subscribe((event) => {
     const at = epochSeconds();
     if (event.kind === "failed") events = [{ at, problems: event.problems }, ...events];
@@ -91,13 +92,8 @@ export function openHistory(access: AccessRules, log: StoreReplica | undefined):
   return {
     since: log === undefined ? epochSeconds() : undefined,
     async events(): Promise<readonly AccessEvent[]> {
-      if (log === undefined) return events;
-      earlier ??= readVersions(log).catch((error) => {
-        // The next caller reads again.
-        earlier = undefined;
-        throw error;
-      });
-      const read = await earlier;
+      if (earlier === undefined) return events;
+      const read = await earlier();
       const known = new Set(events.map((event) => "version" in event && event.version));
       const before = read.filter(({ version }) => !known.has(version));
       return [...events, ...before].slice(0, VERSIONS);

@@ -1,3 +1,4 @@
+import { lazily } from "../../core/base/memoize.ts";
 import type { LoadedConfiguration } from "../../core/config/load.ts";
 import { allIssuers, hasAssertions, hasEmbeddedServer } from "../../core/config/schema.ts";
 import type { Exchange } from "../../core/http/exchange.ts";
@@ -24,17 +25,6 @@ interface McpParts {
   readonly store: { readonly authorization: AuthorizationState } | undefined;
   /** Of an external MCP server. */
   readonly shared: { readonly sessions: SessionRegister; readonly streams: StreamRegister };
-}
-
-function lazily<T>(make: () => Promise<T>): () => Promise<T> {
-  let value: Promise<T> | undefined;
-  return () => {
-    value ??= make().catch((error: unknown) => {
-      value = undefined;
-      throw error;
-    });
-    return value;
-  };
 }
 
 /** Opens the server of `/mcp`: an external one, or the embedded one for the database. */
