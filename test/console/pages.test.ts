@@ -279,6 +279,10 @@ t.test("an empty list says what to do next", async (t) => {
   const dora = await signedIn(t, url, "dora");
   const { text } = await dora.get("/access/groups?user=unknown");
   t.notMatch(text, "Add one", "only administrators may");
+  const rita = await signedIn(t, url, "rita");
+  t.notMatch((await rita.get("/sessions")).text, "token issue", "only operators have the command");
+  t.notMatch((await rita.get("/approvals")).text, "in the audit", "she may not read it");
+  t.match((await dora.get("/approvals")).text, "in the audit");
   const page = await openSignedIn(t, url, "/", "root");
   for (const [label, link, target] of [
     ["/access/user?user=group:readers", "Add the first entry", "Grant access to group readers"],

@@ -168,7 +168,7 @@ ${others.length > 0 && pending("For others to decide", others)}
 <h2>Decided</h2>
 ${table("Decided", columns, done, "No recent decisions.")}
 ${more > 0 && html`<p class="quiet">${more} more are not shown. Run <code>gatehouse approvals list --all</code> to list them.</p>`}
-<p class="quiet">Older approvals are in the audit.</p>`,
+${visitor.isManager && html`<p class="quiet">Older approvals are in the audit.</p>`}`,
   });
 }
 

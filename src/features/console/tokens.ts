@@ -24,7 +24,7 @@ export function tokenExpiry({ expiresAt, ...token }: IssuedToken): Part {
 /** The issued tokens of a user, or all that the visitor may see. @param page where to return to */
 export async function tokenSection(c: ConsoleRequest, username: string | undefined, page = "user") {
   const { gateway } = c.var;
-  const { csrf, actor } = visitorOf(c);
+  const { csrf, actor, isAdministrator } = visitorOf(c);
   const tokens = (await visibleTokens(gateway, actor)).filter((token) =>
     [undefined, token.username].includes(username),
   );
@@ -53,7 +53,7 @@ export async function tokenSection(c: ConsoleRequest, username: string | undefin
   const columns = ["User", "Token", "Database", ...moments, "Action"];
   const more = tokens.length - SHOWN;
   return html`<h2>Issued tokens</h2>
-${table("Issued tokens", columns, rows, html`No tokens. Issue one with <code>gatehouse token issue ${username ?? "<user>"}</code>.`)}
+${table("Issued tokens", columns, rows, html`No tokens. ${isAdministrator && html`Issue one with <code>gatehouse token issue ${username ?? "<user>"}</code>.`}`)}
 ${more > 0 && html`<p class="quiet">${more} more are not shown. Filter by user to see them.</p>`}`;
 }
 
