@@ -40,6 +40,7 @@ const pending = new Promise<never>(() => {});
 export function routeTable(configuration: Configuration, features?: Features): Route[] {
   const { server, upstream } = configuration;
   const basePath = basePathOf(configuration);
+  const entry = { PUT: administration.putAccess, DELETE: administration.deleteAccess };
   const routes = [
     route("/login", { POST: administration.login }),
     ...(upstream.preset === undefined
@@ -58,27 +59,15 @@ export function routeTable(configuration: Configuration, features?: Features): R
     route("/api/tokens", { GET: administration.listTokens }),
     route("/api/tokens/:id", { DELETE: administration.revokeIssuedToken }),
     route("/api/access", { GET: administration.listAccess }),
-    route("/api/access/:username/:database", {
-      PUT: administration.putAccess,
-      DELETE: administration.deleteAccess,
-    }),
-    route("/api/access/:username/:database/:table_or_pattern", {
-      PUT: administration.putAccess,
-      DELETE: administration.deleteAccess,
-    }),
+    route("/api/access/:username/:database", entry),
+    route("/api/access/:username/:database/:table_or_pattern", entry),
     route("/api/groups", { GET: administration.listGroups }),
     route("/api/groups/:group", {
       PUT: administration.putGroup,
       DELETE: administration.deleteGroup,
     }),
-    route("/api/groups/:group/access/:database", {
-      PUT: administration.putAccess,
-      DELETE: administration.deleteAccess,
-    }),
-    route("/api/groups/:group/access/:database/:table_or_pattern", {
-      PUT: administration.putAccess,
-      DELETE: administration.deleteAccess,
-    }),
+    route("/api/groups/:group/access/:database", entry),
+    route("/api/groups/:group/access/:database/:table_or_pattern", entry),
     route("/.well-known/jwks.json", { GET: jwks }),
     ...(hasLogin(configuration)
       ? [route("/oauth/backchannel-logout/:prefix", { POST: backchannelLogout(features) })]

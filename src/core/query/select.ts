@@ -118,15 +118,15 @@ const item: Kind<Item> = {
 };
 
 /** Any text, unlike the name of a column. */
-const memberName: Kind<string> = {
+export const anyText: Kind<string> = {
   parse: (tape, token) => tape.text(token),
   schema: () => ({ type: "string" }),
 };
 
 const pathStep: Kind<string | number> = {
   parse: (tape, token, node) =>
-    (tape.kind(token) === "a number" ? count : memberName).parse(tape, token, node),
-  schema: (reference) => ({ oneOf: [memberName.schema(reference), count.schema(reference)] }),
+    (tape.kind(token) === "a number" ? count : anyText).parse(tape, token, node),
+  schema: (reference) => ({ oneOf: [anyText.schema(reference), count.schema(reference)] }),
 };
 
 const digits: Kind<number> = {

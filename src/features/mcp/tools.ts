@@ -30,6 +30,7 @@ import { OperationNode } from "../../core/query/node.ts";
 import { definitions } from "../../core/query/operations.ts";
 import { parseQueryInSlices } from "../../core/query/parse.ts";
 import { QueryRefused } from "../../core/query/refusal.ts";
+import { anyText } from "../../core/query/select.ts";
 import { QueryTape } from "../../core/query/tape.ts";
 import type { OperationName } from "../../core/query/tree.ts";
 import { list, plainName } from "../../core/query/values.ts";
@@ -279,11 +280,6 @@ const database = required(plainName);
 const table = optional(plainName);
 const tables = optional(list(plainName, { most: MAX_DESCRIBED_TABLES }));
 
-const text: Kind<string> = {
-  parse: (tape, token) => tape.text(token),
-  schema: () => ({ type: "string" }),
-};
-
 /** Any value. The query parser checks it. */
 const unparsed: Kind<undefined> = { parse: () => undefined, schema: () => ({}) };
 
@@ -299,7 +295,7 @@ const shapes = {
     Object.fromEntries(Object.entries(countFields).map(([name, field]) => [name, unread(field)])),
   ),
   batch: new ObjectShape({ [batchField]: required(unparsed) }),
-  approval: new ObjectShape({ [approvalField]: optional(text) }),
+  approval: new ObjectShape({ [approvalField]: optional(anyText) }),
 } as const;
 
 const BYTES_PER_STEP = 32 * 1024;
