@@ -58,8 +58,12 @@ export class DatabaseFiles {
     }
   }
 
+  has(name: string): boolean {
+    return this.#found().includes(name) && this.fileAt(name) !== undefined;
+  }
+
   requireExisting(name: string): void {
-    if (this.#found().includes(name) && this.fileAt(name) !== undefined) return;
+    if (this.has(name)) return;
     throw new EngineRefusal("database_not_found", `There is no database ${name}`);
   }
 

@@ -456,13 +456,8 @@ class SqliteStore implements Store {
     if (this.#pool.isStuck) {
       throw new EngineRefusal("database_unavailable", "A SQLite process does not answer");
     }
-    try {
-      this.#files.requireExisting(defaultDatabase);
-    } catch (error) {
-      throw new EngineRefusal("database_unavailable", "The database files are missing", {
-        cause: error,
-      });
-    }
+    if (this.#files.has(defaultDatabase)) return;
+    throw new EngineRefusal("database_unavailable", "The database files are missing");
   }
 
   async close(): Promise<void> {
