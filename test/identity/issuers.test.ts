@@ -705,6 +705,27 @@ t.test("made-up tokens cause a bounded number of questions at one time", async (
   await Promise.all(all);
 });
 
+t.test("a token in use is asked about although the clock was set back", async (t) => {
+  let isActive = true;
+  const { open } = await openEndpoint(t, (_, response) =>
+    json(response, isActive ? active : { active: false }),
+  );
+  const { isKept } = await open({ cache: 0 }).verify("in use", "query");
+  isActive = false;
+  stopClock(t, Date.now() - 3_600_000);
+  await eventually("it ends", () => isKept?.() === false);
+});
+
+t.test("new keys of an issuer count although the clock was set back", async (t) => {
+  const own = await TestIssuer.start(t);
+  const issuers = issuersWith({ ...settings, issuer: own.url });
+  await issuers.verify(await own.sign("gatehouse"), "query");
+  own.keys = [await makeKey("second")];
+  stopClock(t, Date.now() - 3_600_000);
+  const token = await own.sign("gatehouse", { claims: { iat: now - 3600 } });
+  t.match(await issuers.verify(token, "query"), { user: "staff:alice" });
+});
+
 t.test("questions about tokens in use leave room for others", async (t) => {
   let waiting: ServerResponse[] | undefined;
   const { open } = await openEndpoint(t, (_, response) => {

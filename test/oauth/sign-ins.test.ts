@@ -360,6 +360,16 @@ t.test("groups are unknown, and not none, if no answer of the provider has claim
   t.match(await signIns.current(credential, username), known, "the next answer counts");
 });
 
+t.test("a provider is asked again once the clock was set back", async (t) => {
+  const provider = await providerOf(ann);
+  const signIns = await processOf(provider);
+  const { credential, username } = await signIn(signIns, provider);
+  provider.users.set("ann", { ...ann, groups: ["sales"] });
+  movableClock(t)(-3600);
+  const sales = { subject: { groups: ["staff:sales"] } };
+  t.match(await signIns.current(credential, username), sales);
+});
+
 t.test("no user has the name under which the logout of another one is kept", async (t) => {
   const name = `sub=${subjectKey("staff", "preferred_username", "ann")}`;
   const provider = await providerOf({ sub: "bob", preferred_username: name });
@@ -404,6 +414,12 @@ t.test("expired records are removed", async (t) => {
   store.sweep();
   await store.keepClient("a", later());
   t.equal(await store.find("Client", "a"), undefined);
+  await store.put("Client", "b", { payload: "{}", expires: later() });
+  const pass = movableClock(t);
+  pass(400 * 24 * 3600);
+  store.sweep();
+  pass(-400 * 24 * 3600);
+  t.ok(await store.find("Client", "b"), "a clock that jumps ahead and back removes nothing");
 });
 
 t.test("a revocation is kept until the token has certainly expired", async (t) => {

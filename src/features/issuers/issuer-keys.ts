@@ -249,6 +249,8 @@ export function createIssuerKeys(settings: IssuerSettings) {
         return new UnusableKey(`${name} of ${place} cannot be used: ${reason}`, { cause });
       };
       try {
+        // By a clock that was set back, the library's cooldown would last.
+        if (readAt > Date.now()) await keys.reload().catch(() => {});
         const key = await keys(header, token).catch(async (error: unknown) => {
           if (!(error instanceof errors.JWKSMultipleMatchingKeys)) throw error;
           const sole = await soleKey(error);

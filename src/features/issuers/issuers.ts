@@ -458,7 +458,9 @@ export class Issuers implements ExternalIssuers {
       }
     };
     return () => {
-      const isTime = Date.now() >= Math.max(dueAt, issuer.retryAt);
+      const wait = Math.max(dueAt, issuer.retryAt) - Date.now();
+      // Longer only if the clock was set back.
+      const isTime = wait <= 0 || wait > RECHECK_MS;
       const isDue = isKept && isTime && issuer.rechecks < MAX_RECHECKS;
       if (isDue && !this.#recent.get(token)?.isGood()) void check();
       return isKept;

@@ -455,7 +455,8 @@ export class SignIns {
     const provider = this.#providers.get(issuerPrefix(username));
     if (provider === undefined) throw new Refusal("token_revoked", { detail: "unknown_issuer" });
     const silent = new Refusal("issuer_unreachable", { detail: "no answer", retryAfter: 2 });
-    if (epochSeconds() < (failedAt ?? 0) + RETRY_SECONDS) return this.#tolerate(content, silent);
+    const sinceFailure = Math.abs(epochSeconds() - (failedAt ?? 0));
+    if (sinceFailure < RETRY_SECONDS) return this.#tolerate(content, silent);
     const turn = await takeTurn(this.#store, `${id} ${checkedAt} ${failedAt ?? 0}`, async () => {
       const now = await this.#read(id);
       const isSame = now.checkedAt === checkedAt && now.failedAt === failedAt;
@@ -566,11 +567,12 @@ export class SignIns {
     return content;
   }
 
-  /** When the provider is asked again, in epoch seconds. */
+  /** When the provider is asked again, in epoch seconds. At once if the clock was set back. */
   #dueAt({ username, checkedAt, refreshToken }: Content): number {
     if (refreshToken === undefined) return Number.POSITIVE_INFINITY;
     const provider = this.#providers.get(issuerPrefix(username));
-    return provider === undefined ? 0 : checkedAt + provider.settings.login.recheck;
+    const isSetBack = checkedAt > epochSeconds() + CLOCK_AHEAD_SECONDS;
+    return provider === undefined || isSetBack ? 0 : checkedAt + provider.settings.login.recheck;
   }
 
   #isDue(content: Content): boolean {

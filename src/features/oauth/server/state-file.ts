@@ -3,7 +3,7 @@ import { mkdir } from "node:fs/promises";
 import path from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import * as z from "zod";
-import { epochSeconds, forgettableBefore } from "../../../core/base/clock.ts";
+import { epochSeconds, forgettableBefore, steadySeconds } from "../../../core/base/clock.ts";
 import { isThere, readGuardedBytes } from "../../../core/base/files/guarded.ts";
 import { createOnce } from "../../../core/base/files/lock.ts";
 import { openWalDatabase } from "../../../core/base/files/wal-database.ts";
@@ -98,7 +98,7 @@ export function openStateFile(file: string): StateStore & { sweep(runningMs?: nu
   });
 
   function sweep(runningMs?: number): void {
-    prepare("DELETE FROM records WHERE expires <= ?").run(epochSeconds());
+    prepare("DELETE FROM records WHERE expires <= ?").run(steadySeconds());
     // Kept longer, so that a revoked token stays revoked after the clock was wrong.
     prepare("DELETE FROM revoked WHERE until < ?").run(forgettableBefore(runningMs));
   }
