@@ -122,6 +122,8 @@ t.test("a server without queries fails each section at its start", async (t) => 
   const { code, stdout } = await run(t, "--url", url, "--level", "full");
   t.equal(code, 1);
   t.match(stdout, /the section's database is created: the status is 404, not 200/);
+  t.match(stdout, /^FAIL {2}Tables and rows \(2 of 2 failed\)$/m, "no others were run");
+  t.match(stdout, /^(\d+) cases at level full, \1 failed$/m);
   t.ok(asked < 50, `${asked} requests`);
 });
 
