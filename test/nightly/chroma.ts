@@ -6,11 +6,10 @@ import path from "node:path";
 import { promisify } from "node:util";
 import t, { type Test } from "tap";
 import * as z from "zod";
-import { checkSuite } from "../databases/kit/open.ts";
-import { staffedHome } from "../journeys/staff.ts";
+import { checkSuite, openPreset } from "../databases/kit/open.ts";
 import { eventually } from "../kit/eventually.ts";
 import { freePort } from "../kit/free-port.ts";
-import { startGateway, temporaryHome } from "../kit/gateway.ts";
+import { temporaryHome } from "../kit/gateway.ts";
 import { readPage } from "../kit/page.ts";
 
 const run = promisify(execFile);
@@ -105,7 +104,7 @@ t.test(
     await t.test("every check of the suite holds", (t) => checkSuite(t, "chroma", url, 300));
 
     await t.test("the Python client may do what docs/chroma.md says", async (t) => {
-      const home = await staffedHome(t, [
+      const grants = [
         "root * Owner",
         "una elsewhere ReadOnly",
         "rita shop ReadOnly",
@@ -113,17 +112,8 @@ t.test(
         "dora shop DbAdmin",
         "olga shop Owner",
         "olga created Owner",
-      ]);
-      const gateway = await startGateway(t, {
-        home,
-        upstream: url,
-        config: 'preset = "chroma"\n',
-      });
-      const login = async (username: string) => {
-        const body = { username, password: `${username} password` };
-        const answer = await gateway.send("POST", "/_gatehouse/login", body);
-        return String(answer.body.token);
-      };
+      ];
+      const { gateway, login } = await openPreset(t, "chroma", url, { grants });
       const admin = await login("root");
       for (const name of ["shop", "elsewhere"]) {
         const path = "/api/v2/tenants/default_tenant/databases";

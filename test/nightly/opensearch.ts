@@ -18,11 +18,10 @@ import { setTimeout as delay } from "node:timers/promises";
 import { promisify } from "node:util";
 import t, { type Test } from "tap";
 import * as z from "zod";
-import { checkSuite } from "../databases/kit/open.ts";
-import { staffedHome } from "../journeys/staff.ts";
+import { checkSuite, openPreset } from "../databases/kit/open.ts";
 import { eventually } from "../kit/eventually.ts";
 import { freePort } from "../kit/free-port.ts";
-import { startGateway, type TestGateway, temporaryHome } from "../kit/gateway.ts";
+import { temporaryHome } from "../kit/gateway.ts";
 import { readPage } from "../kit/page.ts";
 
 const run = promisify(execFile);
@@ -115,12 +114,6 @@ const roles = new Map([
 ]);
 const order = [...roles.keys()];
 const report = z.object({ version: z.string(), calls: z.record(z.string(), z.string()) });
-
-async function loginTo(gateway: TestGateway, username: string): Promise<string> {
-  const body = { username, password: `${username} password` };
-  const answer = await gateway.send("POST", "/_gatehouse/login", body);
-  return String(answer.body.token);
-}
 
 /** A generator that returns the same numbers for the same seed. */
 function numbers(seed: number): (below: number) => number {
@@ -249,28 +242,24 @@ t.test(
     await t.test("every check of the suite holds", (t) => checkSuite(t, "opensearch", url, 700));
 
     await t.test("the Python client may do what docs/opensearch.md says", async (t) => {
-      const home = await staffedHome(t, [
+      const grants = [
         "root * Owner",
         "una elsewhere ReadOnly",
         "rita main ReadOnly",
         "wanda main ReadWrite",
         "dora main DbAdmin",
-      ]);
-      const gateway = await startGateway(t, {
-        home,
-        upstream: url,
-        config: 'preset = "opensearch"\n',
-      });
+      ];
+      const { gateway, login } = await openPreset(t, "opensearch", url, { grants });
       const documented = new Map<string, string>();
       for (const [calls = "", least = ""] of readPage("opensearch.md").rows("Call", "Least role")) {
         for (const call of calls.split(", ")) documented.set(call, least);
       }
-      const admin = await loginTo(gateway, "root");
+      const admin = await login("root");
       const { port } = new URL(gateway.url);
       for (const [role, user] of roles) {
         if (user === undefined) continue;
         const program = path.join(import.meta.dirname, "opensearch-client.py");
-        const { stdout } = await run(python, [program, port, await loginTo(gateway, user), admin]);
+        const { stdout } = await run(python, [program, port, await login(user), admin]);
         const found = report.parse(JSON.parse(stdout));
         t.equal(found.version, VERSION);
         const called = Object.keys(found.calls).sort();
@@ -306,13 +295,10 @@ t.test(
       await fill(OWN, "word");
       await fill(OTHER, "word");
       const entry = `[[acl]]\nusername = "rita"\ndatabase = "main"\ntables = ["${OWN}"]\nrole = "ReadOnly"\n`;
-      const home = await staffedHome(t, ["root * Owner", "rita elsewhere ReadOnly"], entry);
-      const gateway = await startGateway(t, {
-        home,
-        upstream: url,
-        config: 'preset = "opensearch"\n',
-      });
-      const token = await loginTo(gateway, "rita");
+      const grants = ["root * Owner", "rita elsewhere ReadOnly"];
+      const options = { grants, more: entry };
+      const { gateway, login } = await openPreset(t, "opensearch", url, options);
+      const token = await login("rita");
       const ask = async ({ method, path: place, body, lines }: Asked) => {
         const text = lines?.map((line) => `${JSON.stringify(line)}\n`).join("");
         const headers: Record<string, string> = { authorization: `Bearer ${token}` };
