@@ -1,4 +1,5 @@
 import path from "node:path";
+import { DatabaseSync } from "node:sqlite";
 import { mock } from "node:test";
 import { decodeJwt, decodeProtectedHeader, type JWTPayload, SignJWT } from "jose";
 import t, { type Test } from "tap";
@@ -154,6 +155,22 @@ t.test("a refresh token that is reused later revokes its whole family", async (t
   for (const token of [first.accessToken, String(second.body.access_token)]) {
     t.equal((await refusedBy(setting.server.verify(token))).code, "token_revoked");
   }
+});
+
+t.test("a refresh that a full disk cannot store uses up no token", async (t) => {
+  const pass = stopClock(t);
+  const setting = await openOAuthSetup(t);
+  const { clientId, refreshToken } = await obtainTokens(setting);
+  const database = new DatabaseSync(path.join(setting.directory, "state.sqlite"));
+  t.teardown(() => database.close());
+  const isRefresh = "new.model = 'RefreshToken'";
+  database.exec(
+    `create trigger full before insert on records when ${isRefresh} begin select raise(fail, ''); end`,
+  );
+  t.equal((await refresh(setting, clientId, refreshToken)).status, 500);
+  database.exec("drop trigger full");
+  pass(11);
+  t.equal((await refresh(setting, clientId, refreshToken)).status, 200);
 });
 
 t.test("parallel refreshes with one token all succeed", async (t) => {

@@ -373,6 +373,16 @@ export function createProvider(
     if (Provider.ctx !== undefined) requireResource(options, Provider.ctx, this.resource);
     return consume.call(this);
   };
+  const { prototype: token } = provider.RefreshToken;
+  const { consume: useUp, save } = token;
+  // Used up once its successor is stored. Otherwise a full disk would disconnect the app.
+  token.consume = async () => {};
+  token.save = async function (...rest) {
+    const saved = await save.apply(this, rest);
+    const { RotatedRefreshToken: used } = Provider.ctx?.oidc.entities ?? {};
+    if (used !== undefined) await useUp.call(used);
+    return saved;
+  };
   const resource = mcpResource(options.issuer);
   const server = resourceServer(options, keys, resource);
   registerAssertions(provider, options, new provider.ResourceServer(resource, server));
