@@ -234,7 +234,7 @@ const ofEngine: Readonly<Record<string, string>> = {
     "The process that runs SQLite ended before it responded. Nothing was carried out.",
   busy: "Another process holds the SQLite file, or other queries on PostgreSQL or MySQL conflict with this one. Send it again.",
   database_unavailable:
-    "PostgreSQL or MySQL cannot be reached, or lacks a resource, or needs another server that cannot be reached. Nothing was carried out.",
+    "PostgreSQL or MySQL cannot be reached, or lacks a resource, or needs another server that cannot be reached. Or the directory of the SQLite files is missing or cannot be read. Nothing was carried out.",
   outcome_unknown:
     "The connection was lost, SQLite's process ended, or the time limit was reached during the commit. The change, or the Batch as a whole, may or may not have been carried out. Read the rows before you send it again.",
   query_timeout:
