@@ -8,6 +8,7 @@ import {
   writeFileSync,
 } from "node:fs";
 import type { ServerResponse } from "node:http";
+import { createServer, type Socket } from "node:net";
 import path from "node:path";
 import t, { type Test } from "tap";
 import { grant, hashWith, user } from "../access/kit.ts";
@@ -15,6 +16,7 @@ import { sharedServer } from "../engine/postgres/kit.ts";
 import { startPostgres } from "../engine/postgres/server.ts";
 import { staffedHome, tokenOf } from "../journeys/staff.ts";
 import { eventually } from "../kit/eventually.ts";
+import { freePort } from "../kit/free-port.ts";
 import { ADMIN_PASSWORD, startGateway, temporaryHome, writeConfiguration } from "../kit/gateway.ts";
 import { runCommand, Service } from "../kit/process.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
@@ -246,6 +248,31 @@ t.test("store init creates a service directory that is missing", async (t) => {
   const modeOf = (file: string) => statSync(file).mode & 0o777;
   t.equal(modeOf(home), 0o700);
   t.equal(modeOf(path.join(home, "initial_admin_password")), 0o600);
+});
+
+t.test("connections for which there is no password are closed at once", async (t) => {
+  const open = new Set<Socket>();
+  let count = 0;
+  const server = createServer((socket) => {
+    count += 1;
+    open.add(socket);
+    socket.once("close", () => open.delete(socket));
+    // AuthenticationCleartextPassword
+    socket.once("data", () => socket.write(Buffer.from("520000000800000003", "hex")));
+  });
+  const port = await freePort();
+  server.listen(port, "127.0.0.1");
+  t.teardown(() => server.close());
+  const home = temporaryHome(t);
+  const url = `postgres://gatehouse@127.0.0.1:${port}/gatehouse`;
+  writeFileSync(path.join(home, "gateway.toml"), storeConfig(url, {}));
+  const status = runCommand(home, ["store", "status"]);
+  await eventually("the command closes its connection", () => count === 1 && open.size === 0);
+  t.match(await status, { code: 1, stderr: /requires a password/ });
+  const waiting = new Service(home, ["serve", "--port", "0", "--wait"]);
+  t.teardown(() => waiting.stop("SIGKILL"));
+  await eventually("it tries again", () => count >= 4);
+  t.ok(open.size <= 1, "attempts leave no connection");
 });
 
 t.test("a start without the store fails, or waits with --wait", async (t) => {

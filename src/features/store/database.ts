@@ -1,5 +1,5 @@
 import { setTimeout as delay } from "node:timers/promises";
-import { Client, DatabaseError, Pool, type PoolClient, types } from "pg";
+import { Client, type ClientConfig, DatabaseError, Pool, type PoolClient, types } from "pg";
 import { Refusal } from "../../core/base/refusal.ts";
 import { clientOptions, parseAddress, type ServerAddress } from "../../engine/postgres/address.ts";
 
@@ -125,6 +125,14 @@ function queryOn(client: Pool | PoolClient): Query {
   };
 }
 
+/** `pg` leaves the socket open when it did not get the password. */
+class ClosingClient extends Client {
+  constructor(options?: ClientConfig) {
+    super(options);
+    this.connection.once("error", () => this.connection.stream.destroy());
+  }
+}
+
 /**
  * The pool of this process, which connects on first use. Anything that prevents a statement from
  * running is a Refusal `store_unreachable`.
@@ -135,6 +143,7 @@ export function openDatabase(url: string) {
   const address = parseAddress(url, "store.url");
   const pool = new Pool({
     ...settings(address),
+    Client: ClosingClient,
     max: MAX_CONNECTIONS,
     idleTimeoutMillis: IDLE_TIMEOUT_MS,
     allowExitOnIdle: true,
