@@ -48,9 +48,7 @@ export interface EffectChange {
 
 /** Such as `max_rows from no limit to 20`. */
 export function limitChange({ before, after }: EffectChange, key: string): string {
-  const [from, to] = [before, after].map(({ limits }) =>
-    limits[key] === undefined ? "no limit" : JSON.stringify(limits[key]),
-  );
+  const [from, to] = [before, after].map(({ limits }) => JSON.stringify(limits[key]) ?? "no limit");
   return `${key} from ${from} to ${to}`;
 }
 
