@@ -1,7 +1,12 @@
 import t from "tap";
 import { entriesIn } from "../../src/core/access/entries.ts";
 import { notesOnEntry, type Reader } from "../../src/core/access/entry-notes.ts";
-import { entryInWords, timeInWords } from "../../src/core/access/entry-view.ts";
+import {
+  entryInWords,
+  readAttribute,
+  readCondition,
+  timeInWords,
+} from "../../src/core/access/entry-view.ts";
 import { groupHolder, userHolder } from "../../src/core/access/grant.ts";
 import { checkRecords, parseAccessFile } from "../../src/core/access/parse.ts";
 import { ownGrants } from "../../src/core/access/snapshot.ts";
@@ -174,4 +179,17 @@ t.test("a note names nobody whom its reader may not manage", async (t) => {
     isManageable: (holder) => holder === carol,
   };
   t.equal(notesOn("carol", text, reader), "Over MCP: DELETE only after approval (boundary mcp).");
+});
+
+t.test("conditions and attributes are read in linear time", async (t) => {
+  const spaces = "\t".repeat(100_000);
+  const startedAt = performance.now();
+  for (const name of ["", "a", `${spaces}a`, `a${spaces}b`]) {
+    t.equal(readCondition(`${name}${spaces}`), undefined);
+    t.equal(readAttribute(`${name}${spaces}`), undefined);
+  }
+  const written = `${spaces}tenant${spaces}=${spaces}acme${spaces}`;
+  t.same(readCondition(written), { column: "tenant", cmp: "=", value: "acme" });
+  t.same(readAttribute(written), ["tenant", "acme"]);
+  t.ok(performance.now() - startedAt < 2000);
 });

@@ -1,4 +1,5 @@
-import { execFileSync } from "node:child_process";
+import { execFileSync, spawn } from "node:child_process";
+import { once } from "node:events";
 import fs from "node:fs";
 import path from "node:path";
 import t, { type Test } from "tap";
@@ -6,7 +7,7 @@ import { checkRefusal } from "../gateway/kit.ts";
 import { eventually } from "../kit/eventually.ts";
 import { ADMIN_PASSWORD, startGateway, type TestGateway, temporaryHome } from "../kit/gateway.ts";
 import { nightly } from "../kit/nightly.ts";
-import { runCommand } from "../kit/process.ts";
+import { cleanEnvironment, gatehouseCommand, runCommand } from "../kit/process.ts";
 import { childrenOf } from "../kit/process-info.ts";
 import { obtainTokens } from "../oauth/flow.ts";
 import { register } from "../oauth/kit.ts";
@@ -292,4 +293,21 @@ t.test("a first start fails on a full disk and the second one succeeds", nightly
   t.notOk(fs.existsSync(path.join(home, "access_control.toml")));
   const again = await startGateway(t, { home });
   t.ok(await again.login());
+});
+
+t.test("a gateway whose log is on a full disk stops when it is asked to", async (t) => {
+  const home = temporaryHome(t);
+  const log = fs.openSync("/dev/full", "w");
+  const command = gatehouseCommand(["serve", "--port", "0"]);
+  const child = spawn(...command, {
+    stdio: ["ignore", log, "inherit"],
+    env: cleanEnvironment(home),
+  });
+  t.teardown(() => child.kill("SIGKILL"));
+  fs.closeSync(log);
+  await eventually("the gateway has started", () =>
+    fs.existsSync(path.join(home, "initial_admin_password")),
+  );
+  child.kill("SIGTERM");
+  t.same(await once(child, "exit"), [0, null]);
 });

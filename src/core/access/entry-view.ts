@@ -82,7 +82,8 @@ export function readEntry(
   throw new Refusal("invalid_entry", { message: `Invalid entry: ${reasons.join("; ")}` });
 }
 
-const conditionForm = /^\s*(.+?)\s*(!=|>=|<=|=|>|<|\bIN\b)\s*(\S.*?)\s*$/is;
+/** Without spaces at the ends. The lookbehind keeps the search linear. */
+const conditionForm = /^(.+?)(?<!\s)\s*(!=|>=|<=|=|>|<|\bIN\b)\s*(\S.*)$/is;
 const quoted = /^(?:'((?:[^']|'')*)'|"((?:[^"]|"")*)")$/;
 /** Quoted text or one word. `a == b` and `a = b AND c = d` therefore never pass as values. */
 const value = `'(?:[^']|'')*'|"(?:[^"]|"")*"|[^\\s,'"=<>!()]+`;
@@ -122,9 +123,9 @@ function readValues(
 
 /** Reads an attribute such as `tenant=acme`, `level=3` or `regions=(eu, us)`. */
 export function readAttribute(text: string): [string, AttributeValue] | undefined {
-  const [, name = "", written = ""] = /^\s*([^=]*?)\s*=\s*(.*?)\s*$/s.exec(text) ?? [];
-  const value = readValues(written, readLiteral);
-  return [...(readAttributes({ [name]: value }) ?? [])][0];
+  const [, name = "", written = ""] = /^([^=]*)=(.*)$/s.exec(text) ?? [];
+  const value = readValues(written.trim(), readLiteral);
+  return [...(readAttributes({ [name.trim()]: value }) ?? [])][0];
 }
 
 /**
@@ -133,7 +134,7 @@ export function readAttribute(text: string): [string, AttributeValue] | undefine
  * values is not checked here.
  */
 export function readCondition(text: string): object | undefined {
-  const [, column, operator = "", written = ""] = conditionForm.exec(text) ?? [];
+  const [, column, operator = "", written = ""] = conditionForm.exec(text.trim()) ?? [];
   if (column === undefined) return undefined;
   const cmp = operator.toUpperCase();
   const value = readValues(written, readValue);

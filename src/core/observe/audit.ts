@@ -122,9 +122,7 @@ export function createAudit(
     },
     close() {
       clearTimeout(retry);
-      // Flushing would retry forever.
-      if (isFailing) stream.file.destroy();
-      else stream.flushNow();
+      stream.close();
     },
   };
 }

@@ -12,6 +12,7 @@ export class LineWriter implements DestinationStream {
   #buffer = "";
   /** Lines that the file has been given since all were written. */
   #given = "";
+  #isFailing = false;
   readonly #maxLength: number;
   #timer: NodeJS.Timeout | undefined;
 
@@ -19,11 +20,17 @@ export class LineWriter implements DestinationStream {
   constructor(dest: string | number, maxBytes: number, mode?: number) {
     this.file = destination({ dest, sync: false, maxLength: maxBytes, ...(mode && { mode }) });
     this.#maxLength = maxBytes;
+    // A full disk must not end the gateway. Waiting lines are written once there is room.
+    this.file.on("error", () => {
+      this.#isFailing = true;
+    });
     this.file.on("drain", () => {
       this.#given = "";
+      this.#isFailing = false;
     });
-    process.once("exit", this.#writeLast);
-    this.file.once("close", () => process.off("exit", this.#writeLast));
+    // Before the listener of the library.
+    process.prependOnceListener("exit", this.close);
+    this.file.once("close", () => process.off("exit", this.close));
   }
 
   /** The latest lines, in full unless the file is slow. All that are not written are among them. */
@@ -51,15 +58,12 @@ export class LineWriter implements DestinationStream {
     once(this.file, "drain", { signal: AbortSignal.timeout(LONGEST_WRITE_MS) }).then(done, done);
   };
 
-  /** Writes everything synchronously. @throws the file system's error */
-  flushNow(): void {
-    this.flush();
-    this.file.flushSync();
-  }
-
-  readonly #writeLast = (): void => {
+  /** Writes everything synchronously. A file that fails is closed: the library would retry forever. */
+  readonly close = (): void => {
     try {
-      this.flushNow();
+      this.flush();
+      if (this.#isFailing) this.file.destroy();
+      else this.file.flushSync();
     } catch {
       // The process exits, so the failure cannot be reported.
     }
@@ -115,12 +119,7 @@ export function createLog(stream: DestinationStream): Log {
 const MAX_WAITING_BYTES = 1024 * 1024;
 
 export async function openLogStream(isTerminal: boolean): Promise<DestinationStream> {
-  if (!isTerminal) {
-    const stream = new LineWriter(1, MAX_WAITING_BYTES);
-    // A full disk must not end the gateway. Waiting lines are written once there is room.
-    stream.file.on("error", () => {});
-    return stream;
-  }
+  if (!isTerminal) return new LineWriter(1, MAX_WAITING_BYTES);
   // Loaded only for terminals. Also handles NO_COLOR and terminals without colors.
   const { terminalStream } = await import("./terminal.ts");
   return terminalStream(process.stdout.hasColors());

@@ -192,7 +192,7 @@ function isElsewhere({ schema }: DatabaseError, origin: Origin | undefined): boo
 }
 
 /** PostgreSQL's message for a key that another table lacks or still refers to. */
-const detail = /^Key \((.+)\)=\((.*)\) is (not present in|still referenced from) table "(.+)"\.$/s;
+const detail = /^Key \((.+?)\)=\((.*)\) is (not present in|still referenced from) table "(.+)"\.$/s;
 
 function ofForeignKey(error: DatabaseError, origin: Origin | undefined): Refused {
   const { table = "", constraint, detail: text = "" } = error;

@@ -746,8 +746,8 @@ function entryOf(form: Fields): Grant {
   const given = (names: readonly string[]) => names.filter((name) => at(name) !== "");
   const expires = momentIn(at("expires"));
   const lines = at("row_filter")
-    .split(/\s*\n\s*/)
-    .filter(Boolean);
+    .split("\n")
+    .filter((line) => line.trim() !== "");
   const record: Record<string, unknown> = {
     ...writtenHolder(readHolder(at("user"))),
     database: at("database"),
