@@ -1244,3 +1244,13 @@ roundTrips("MariaDB", freshMysql, {
   uuid: ["'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11'"],
   inet6: ["'::1'"],
 });
+
+t.test("a foreign key of PostgreSQL is named whatever the value", async (t) => {
+  const { ask, sql } = await freshPostgres(t);
+  await sql(
+    "create table main.parents (name text primary key)",
+    "create table main.children (parent text references main.parents)",
+  );
+  const { status, body } = await ask(insert("children", [{ parent: "a)=(b" }]));
+  t.match([status, body.constraint], [409, { kind: "foreign_key", columns: ["parent"] }]);
+});
