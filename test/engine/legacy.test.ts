@@ -1251,6 +1251,7 @@ t.test("a foreign key of PostgreSQL is named whatever the value", async (t) => {
     "create table main.parents (name text primary key)",
     "create table main.children (parent text references main.parents)",
   );
-  const { status, body } = await ask(insert("children", [{ parent: "a)=(b" }]));
-  t.match([status, body.constraint], [409, { kind: "foreign_key", columns: ["parent"] }]);
+  const { status, text } = await ask(insert("children", [{ parent: "a)=(b" }]));
+  t.equal(status, 409);
+  t.match(text, /"kind":"foreign_key".+"columns":\["parent"\]/);
 });
