@@ -387,6 +387,8 @@ for (const order of ["as written", "reversed"]) {
       ["GET /files/%EF%BD%90rivate/a", 404],
       ["GET /files/private./a", 404],
       ["GET /files/private%20/a", 404],
+      ["GET /files/private%EF%BC%8Fa", 404],
+      ["GET /main/a%EF%BC%8Fb", 200],
       ["GET /files/", 404],
       ["DELETE /a/b/c", 405],
       // The gateway's own paths are never covered.
@@ -400,6 +402,7 @@ for (const order of ["as written", "reversed"]) {
       // An upstream could read these as another path.
       ["GET /main/..", 400],
       ["GET /main/%2e%2e/x/y", 400],
+      ["GET /files/%EF%BC%8E%E2%80%A4/x", 400],
       ["GET //main/_security", 400],
       ["GET /main//_security", 400],
       ["GET /main;x/_security", 400],

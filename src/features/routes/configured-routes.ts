@@ -42,8 +42,8 @@ const separator = /[/;\\#]|%2f|%5c/i;
 function isAmbiguous(path: string): boolean {
   if (ambiguous.test(path)) return true;
   try {
-    // Parsers differ on incomplete percent-encoding and on invalid UTF-8. Some decode twice.
-    return /%[0-9a-f]{2}/i.test(decodeURIComponent(path));
+    // Parsers differ on incomplete encodings and invalid UTF-8. Some decode twice, or normalize dots.
+    return /%[0-9a-f]{2}|\/\.{1,2}(?:\/|$)/i.test(decodeURIComponent(path).normalize("NFKC"));
   } catch {
     return true;
   }
@@ -73,7 +73,7 @@ function fold(segment: string): string {
  * True if an upstream could take the path for one of the route, since many decode literals, ignore
  * their case, or ignore a slash at the end, also before `*`. A wider route does not decide then.
  *
- * @param folded the segments of the path
+ * @param folded the segments of the path, which a slash of another width may divide
  */
 function resembles({ path }: RouteSettings, folded: readonly string[]): boolean {
   const pattern = splitSegments(path);
@@ -128,7 +128,10 @@ const finderFor = memoizeLast((configuration: Configuration): RouteFinder => {
     const decoded = splitSegments(path).map(decodeURIComponent);
     if (isOwnPath(decoded, basePath)) return new Map();
     const folded = decoded.map(fold);
-    const deciding = groups.find(([one]) => one !== undefined && resembles(one, folded));
+    const divided = folded.flatMap((segment) => segment.split("/"));
+    const deciding = groups.find(([one]) =>
+      [folded, divided].some((segments) => one !== undefined && resembles(one, segments)),
+    );
     const matching = deciding?.filter((route) => matches(route, path)) ?? [];
     return new Map(matching.flatMap((route) => route.methods.map((method) => [method, route])));
   };
