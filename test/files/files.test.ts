@@ -20,6 +20,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import type { Test } from "tap";
 import t from "tap";
 import {
+  appendWhole,
   findMount,
   readGuarded,
   replaceFile,
@@ -80,11 +81,13 @@ t.test("a failed replacement keeps the old content and leaves no other file", as
   t.strictSame(await readdir(directory), ["file"]);
 });
 
-t.test("a file keeps its content if its directory cannot be opened to sync it", async (t) => {
+t.test("no file is changed or made if its directory cannot be opened to sync it", async (t) => {
   const file = await fileWith(t, "old");
   t.teardown(lackDescriptors((opened) => opened === path.dirname(file)));
   await t.rejects(replaceFile(file, "new"), { code: "EMFILE" });
+  await t.rejects(appendWhole(`${file}.log`, "new"), { code: "EMFILE" });
   t.equal(await readFile(file, "utf8"), "old");
+  t.strictSame(await readdir(path.dirname(file)), ["file"]);
 });
 
 async function fileWith(t: Test, content: string | Buffer, mode = 0o600): Promise<string> {

@@ -262,9 +262,9 @@ export async function readGuarded(file: string, options: GuardedOptions): Promis
  * @throws the error of the file system; then a full disk has kept no part of the text
  */
 export async function appendWhole(file: string, text: string): Promise<void> {
-  const isNew = !isThere(file);
+  await using folder = isThere(file) ? undefined : await open(path.dirname(file), "r");
   await using handle = await open(file, appendFlags(file), 0o600);
-  if (isNew) giveToDirectoryOwner(file);
+  if (folder !== undefined) giveToDirectoryOwner(file);
   const bytes = Buffer.from(text);
   const before = await handle.stat();
   let written = 0;
@@ -277,7 +277,7 @@ export async function appendWhole(file: string, text: string): Promise<void> {
     if (written > 0 && isLast) await handle.truncate(before.size);
     throw error;
   }
-  if (isNew) await syncDirectory(path.dirname(file));
+  await folder?.sync();
 }
 
 /** Makes a rename in `directory` survive a power failure. */
