@@ -31,12 +31,10 @@ function fill({ service }: TestGateway, bytes: number | "unlimited" = 0): void {
 function contents(directory: string): Record<string, string> {
   const names = fs.readdirSync(directory, { recursive: true, encoding: "utf8" });
   const files = names.filter((name) => fs.statSync(path.join(directory, name)).isFile());
-  const kept = files.filter(
-    (name) => !/(\.sqlite|-journal|-wal|-shm|\.lock|\.db|activity\.)/.test(name),
-  );
-  return Object.fromEntries(
-    kept.map((name) => [name, fs.readFileSync(path.join(directory, name), "utf8")]),
-  );
+  const changing = /(\.sqlite|-journal|-wal|-shm|\.lock|\.db|activity\.)/;
+  const kept = files.filter((name) => !changing.test(name));
+  const read = (name: string) => fs.readFileSync(path.join(directory, name), "utf8");
+  return Object.fromEntries(kept.map((name) => [name, read(name)]));
 }
 
 async function scene(t: Test, config = "") {
@@ -206,26 +204,20 @@ t.test("on a full disk audit lines go to the log", nightly, async (t) => {
   for (const line of fs.readFileSync(file, "utf8").trim().split("\n")) JSON.parse(line);
 });
 
-t.test(
-  "audit lines of a full disk are in the log, also if the gateway stops at once",
-  async (t) => {
-    const { gateway, root } = await scene(t, '[audit]\nfile = "audit.log"\n');
-    await gateway.get("/api/tokens", root);
-    await eventually("earlier lines are written", () => {
-      return fs.readFileSync(path.join(gateway.home, "audit.log"), "utf8").includes("/api/tokens");
-    });
-    fill(gateway);
-    const paths = ["/api/me", "/api/users", "/api/access"];
-    const answers = paths.map((each) => gateway.get(each, root));
-    t.strictSame(
-      (await Promise.all(answers)).map(({ status }) => status),
-      [200, 200, 200],
-    );
-    t.equal(await gateway.service.stop(), 0);
-    const lines = gateway.service.log.filter(({ audit }) => audit === true);
-    t.strictSame(lines.map((line) => line.path).sort(), paths.toSorted());
-  },
-);
+t.test("audit lines of a full disk are logged, also if the gateway stops", async (t) => {
+  const { gateway, root } = await scene(t, '[audit]\nfile = "audit.log"\n');
+  await gateway.get("/api/tokens", root);
+  await eventually("earlier lines are written", () => {
+    return fs.readFileSync(path.join(gateway.home, "audit.log"), "utf8").includes("/api/tokens");
+  });
+  fill(gateway);
+  const paths = ["/api/me", "/api/users", "/api/access"];
+  const answers = await Promise.all(paths.map((each) => gateway.get(each, root)));
+  t.ok(answers.every(({ status }) => status === 200));
+  t.equal(await gateway.service.stop(), 0);
+  const lines = gateway.service.log.filter(({ audit }) => audit === true);
+  t.strictSame(lines.map((line) => line.path).sort(), paths.toSorted());
+});
 
 t.test("a command on a full disk leaves no part of an audit line or note", async (t) => {
   const home = temporaryHome(t);
@@ -299,15 +291,12 @@ t.test("a gateway whose log is on a full disk stops when it is asked to", async 
   const home = temporaryHome(t);
   const log = fs.openSync("/dev/full", "w");
   const command = gatehouseCommand(["serve", "--port", "0"]);
-  const child = spawn(...command, {
-    stdio: ["ignore", log, "inherit"],
-    env: cleanEnvironment(home),
-  });
+  const env = cleanEnvironment(home);
+  const child = spawn(...command, { stdio: ["ignore", log, "inherit"], env });
   t.teardown(() => child.kill("SIGKILL"));
   fs.closeSync(log);
-  await eventually("the gateway has started", () =>
-    fs.existsSync(path.join(home, "initial_admin_password")),
-  );
+  const password = path.join(home, "initial_admin_password");
+  await eventually("the gateway has started", () => fs.existsSync(password));
   child.kill("SIGTERM");
   t.same(await once(child, "exit"), [0, null]);
 });

@@ -522,6 +522,15 @@ function openLogged(t: Test) {
   return { directory, file, audit: createAudit(undefined, log, () => "abc"), log };
 }
 
+t.test("an audit file on a full disk is not written again once it is closed", async (t) => {
+  const audit = createAudit("/dev/full", openLogged(t).log, () => "abc");
+  audit.event("one", {});
+  await audit.flush();
+  audit.event("two", {});
+  audit.close();
+  await t.resolves(delay(1500), "no exception");
+});
+
 function openJournal({ audit, log, directory }: ReturnType<typeof openLogged>) {
   const notes = changeNotesPath(directory);
   const place = { accessFile: directory, notes };

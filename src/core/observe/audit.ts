@@ -95,7 +95,7 @@ export function createAudit(
     }
     isFailing = true;
     clearTimeout(retry);
-    retry = setTimeout(() => stream.file.write(""), RETRY_MS).unref();
+    retry = setTimeout(() => stream.isClosed || stream.file.write(""), RETRY_MS).unref();
   });
   stream.file.on("drain", () => {
     if (isFailing) log.info({ file }, "the audit file can be written again");
@@ -120,10 +120,7 @@ export function createAudit(
         log.error({ file, reason: errorMessage(error) }, "the audit file cannot be reopened");
       }
     },
-    close() {
-      clearTimeout(retry);
-      stream.close();
-    },
+    close: stream.close,
   };
 }
 

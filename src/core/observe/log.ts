@@ -13,6 +13,7 @@ export class LineWriter implements DestinationStream {
   /** Lines that the file has been given since all were written. */
   #given = "";
   #isFailing = false;
+  isClosed = false;
   readonly #maxLength: number;
   #timer: NodeJS.Timeout | undefined;
 
@@ -60,6 +61,7 @@ export class LineWriter implements DestinationStream {
 
   /** Writes everything synchronously. A file that fails is closed: the library would retry forever. */
   readonly close = (): void => {
+    this.isClosed = true;
     try {
       this.flush();
       if (this.#isFailing) this.file.destroy();
