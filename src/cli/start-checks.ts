@@ -60,6 +60,7 @@ export function exposureWarnings(loaded: LoadedConfiguration) {
   const data = findDataDirectory(loaded);
   const unused = data === undefined ? [] : globSync("*.{db,db3,sqlite3}", { cwd: data });
   for (const name of unused) {
+    if (existsSync(path.join(data ?? "", databaseFile(name)))) continue;
     warn(`${name} in ${data} is not used as a database: rename it to ${databaseFile(name)}`);
   }
   for (const { issuer, jwks_file: keys } of allIssuers(loaded.configuration)) {

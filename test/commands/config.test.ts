@@ -234,11 +234,11 @@ t.test(
 t.test("config check and the start warn about SQLite files with another suffix", async (t) => {
   const gatehouse = install(t);
   const { home } = gatehouse;
-  for (const name of ["shop.db", "main.sqlite"]) writeFileSync(path.join(home, name), "");
+  for (const name of ["shop.db", "main.db", "main.sqlite"]) writeFileSync(`${home}/${name}`, "");
   const config = `[upstream]\nurl = "sqlite:${home}"\n`;
   writeFileSync(path.join(home, "gateway.toml"), config, { mode: 0o600 });
   const warning = `shop.db in ${home} is not used as a database: rename it to shop.sqlite`;
-  t.match(await gatehouse.run("config check"), { code: 0, stderr: `warning: ${warning}\n` });
+  t.hasStrict(await gatehouse.run("config check"), { code: 0, stderr: `warning: ${warning}\n` });
   t.equal(warnings(await startGateway(t, { config }), warning), 1);
 });
 
