@@ -59,9 +59,8 @@ function pathRank({ path }: RouteSettings): string {
 
 /** Equal for routes between which only the exact spelling and values of a path decide. */
 function pathShape({ path }: RouteSettings): string {
-  return splitSegments(path)
-    .map((one) => (isParameter(one) ? ":" : one.toLowerCase()))
-    .join("/");
+  const shape = splitSegments(path).map((one) => (isParameter(one) ? ":" : fold(one)));
+  return `/${shape.join("/")}`;
 }
 
 /** Windows ignores dots and spaces at the end. The lookbehind keeps the search for them linear. */
@@ -70,17 +69,17 @@ function fold(segment: string): string {
 }
 
 /**
- * True if an upstream could take the path for one of the route, since many decode literals, ignore
+ * True if an upstream could take the path for one of this shape, since many decode literals, ignore
  * their case, or ignore a slash at the end, also before `*`. A wider route does not decide then.
  *
  * @param folded the segments of the path, which a slash of another width may divide
  */
-function resembles({ path }: RouteSettings, folded: readonly string[]): boolean {
-  const pattern = splitSegments(path);
+function resembles(shape: string, folded: readonly string[]): boolean {
+  const pattern = splitSegments(shape);
   const { length } = pattern;
   const isOpen = pattern.at(-1) === "*";
   if (isOpen ? folded.length < length - 1 : folded.length !== length) return false;
-  return pattern.every((one, at) => /^[:*]/.test(one) || fold(one) === folded[at]);
+  return pattern.every((one, at) => one === ":" || one === "*" || one === folded[at]);
 }
 
 /** The values of the path's parameters, decoded exactly once. */
@@ -114,7 +113,7 @@ const finderFor = memoizeLast((configuration: Configuration): RouteFinder => {
   const { routes } = configuration;
   const basePath = basePathOf(configuration);
   const ordered = routes.toSorted((one, other) => (pathRank(one) < pathRank(other) ? -1 : 1));
-  const groups = [...Map.groupBy(ordered, pathShape).values()];
+  const groups = [...Map.groupBy(ordered, pathShape)];
   const roots = new Set(routes.map(({ path }) => splitSegments(path)[0] ?? ""));
   const isOpen = roots.keys().some((root) => /^[:*]/.test(root));
   return (path) => {
@@ -128,11 +127,9 @@ const finderFor = memoizeLast((configuration: Configuration): RouteFinder => {
     const decoded = splitSegments(path).map(decodeURIComponent);
     if (isOwnPath(decoded, basePath)) return new Map();
     const folded = decoded.map(fold);
-    const divided = folded.flatMap((segment) => segment.split("/"));
-    const deciding = groups.find(([one]) =>
-      [folded, divided].some((segments) => one !== undefined && resembles(one, segments)),
-    );
-    const matching = deciding?.filter((route) => matches(route, path)) ?? [];
+    const forms = [folded, folded.flatMap((segment) => segment.split("/"))];
+    const deciding = groups.find(([shape]) => forms.some((form) => resembles(shape, form)));
+    const matching = deciding?.[1].filter((route) => matches(route, path)) ?? [];
     return new Map(matching.flatMap((route) => route.methods.map((method) => [method, route])));
   };
 });
