@@ -160,7 +160,7 @@ t.test("a filter is added after more columns than a shape has, even if one fits 
   );
   const additionsFor = (column: string) => {
     const columns = JSON.stringify(Array(5000).fill("tenant"));
-    const body = `{"Select":{"database":"main","from":"tickets","columns":${columns},"where":{"value":"a","cmp":"=","c\\u006flumn":"${column}"}}}`;
+    const body = `{"Select":{"database":"main","from":"tickets","columns":${columns},"where":{"value":"a","cmp":"=","column":"${column}"}}}`;
     const query = parseQuery(Buffer.from(body), plain);
     const context = { via: "query", now: 0, isEngine: true } as const;
     return addedTexts(decideQuery(limited, subject, query, context).decisions[0]?.filters).length;

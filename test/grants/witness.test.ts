@@ -21,8 +21,8 @@ const spliced: readonly (readonly [sent: string, forwarded: string])[] = [
     ' {"Select" : {"where":F,"from":"tickets",\n"columns":["id"] ,"database":"main"} } ',
   ],
   [
-    '{"\\u0053elect":{"d\\u0061tabase":"ma\\u0069n","from":"t\\u0069ckets","columns":["id"],"wh\\u0065re": \tnull }}',
-    '{"\\u0053elect":{"d\\u0061tabase":"ma\\u0069n","from":"t\\u0069ckets","columns":["id"],"wh\\u0065re": \tF }}',
+    '{"Select":{"database":"ma\\u0069n","from":"t\\u0069ckets","columns":["id"],"where": \tnull }}',
+    '{"Select":{"database":"ma\\u0069n","from":"t\\u0069ckets","columns":["id"],"where": \tF }}',
   ],
   [
     '{"Batch":[{"Update":{"database":"main","table":"tickets","set":{"where":{"where":null}},"where":null}},{"Delete":{"where":{"column":"id","cmp":"IN","value":[1,-0]},"database":"main","table":"tickets"}},{"Insert":{"database":"main","table":"tickets","values":[{"tenant":"acme"}]}}]}',
@@ -53,6 +53,27 @@ t.test("filters are added between the client's bytes, which stay unchanged", asy
   await rita(select("tickets", ["id"]));
   const [body = ""] = site.bodies();
   t.equal(JSON.parse(body).Select.where.value, 'a"\\é😀\n', "an attribute stays text");
+});
+
+t.test("nothing that a parser may read without its filter or columns is forwarded", async (t) => {
+  const site = plainSite;
+  await site.allow(entry("rita", "main", "ReadWrite", `tables = ["tickets"]\n${filter}`));
+  const rita = await site.as("rita", attributes);
+  const tables = '"database":"main","table":"tickets"';
+  const bodies = {
+    "400 escaped_key": [
+      `{"Select":{${ofTickets},"wh\\u0065re":null}}`,
+      `{"Delete":{${tables},"where":{"\\u006eot":{"column":"id","cmp":"=","value":1}}}}`,
+      `{"Insert":{${tables},"values":[{"t\\u0065nant":"acme"}]}}`,
+    ],
+    "400 invalid_column": [
+      `{"Update":{${tables},"set":{"$serde_json::private::RawValue":"{\\"tenant\\":\\"other\\"}"},"where":null}}`,
+    ],
+  };
+  for (const [expected, sent] of Object.entries(bodies)) {
+    for (const body of sent) t.equal(outcome(await rita(body)), expected, body);
+  }
+  t.strictSame(site.bodies(), []);
 });
 
 t.test("a filtered query must not exceed depth and size", async (t) => {

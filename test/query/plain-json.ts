@@ -5,7 +5,12 @@ import { operationNames } from "../../src/core/query/operations.ts";
 
 /** A JSON value; of scalars that are no strings, as it is written. */
 export type JsonNode =
-  | { readonly kind: "object"; readonly members: readonly (readonly [string, JsonNode])[] }
+  | {
+      readonly kind: "object";
+      readonly members: readonly (readonly [string, JsonNode])[];
+      /** True if a key is written with an escaped letter, digit or _. */
+      readonly hasEscapedKey: boolean;
+    }
   | { readonly kind: "array"; readonly elements: readonly JsonNode[] }
   | { readonly kind: "string"; readonly text: string }
   | { readonly kind: "scalar"; readonly written: string };
@@ -52,15 +57,19 @@ class PlainParser {
 
   #object(depth: number): JsonNode {
     const members: [string, JsonNode][] = [];
+    let hasEscapedKey = false;
     this.#list("}", () => {
       const key = this.#string;
       if (key === undefined) throw new SyntaxError("no key");
+      hasEscapedKey ||= this.#written
+        .matchAll(/\\(?:u(.{4})|.)/g)
+        .some(([, unit = "0000"]) => /\w/.test(String.fromCharCode(Number.parseInt(unit, 16))));
       this.#advance();
       if (this.#token !== ":") throw new SyntaxError("no colon");
       this.#advance();
       members.push([key, this.#value(depth + 1)]);
     });
-    return { kind: "object", members };
+    return { kind: "object", members, hasEscapedKey };
   }
 
   #array(depth: number): JsonNode {
@@ -103,18 +112,18 @@ export function parsePlainly(text: string): JsonNode | undefined {
 }
 
 /**
- * Whether a query has a fault that the values no longer show: a key given twice outside cells, or a
- * count of rows that is not written in digits.
+ * Whether a query has a fault that the values no longer show: a key given twice or with escapes
+ * outside cells, or a count of rows that is not written in digits.
  */
 export function hasHiddenFault(node: JsonNode): boolean {
   if (node.kind === "array") return node.elements.some(hasHiddenFault);
   if (node.kind !== "object") return false;
-  if (hasRepeatedKey(node)) return true;
+  if (hasAmbiguousKey(node)) return true;
   return node.members.some(([key, member]) => {
     if (key === "value") return false;
     if (key === "limit" || key === "offset") return isOddCount(member);
-    if (key === "set") return hasRepeatedKey(member);
-    if (key === "values" && member.kind === "array") return member.elements.some(hasRepeatedKey);
+    if (key === "set") return hasAmbiguousKey(member);
+    if (key === "values" && member.kind === "array") return member.elements.some(hasAmbiguousKey);
     return hasHiddenFault(member);
   });
 }
@@ -123,9 +132,10 @@ function isOddCount(node: JsonNode): boolean {
   return node.kind === "scalar" && !/^[0-9]+$/.test(node.written);
 }
 
-function hasRepeatedKey(node: JsonNode): boolean {
+function hasAmbiguousKey(node: JsonNode): boolean {
   if (node.kind !== "object") return false;
-  return new Set(node.members.map(([key]) => key)).size < node.members.length;
+  const { members, hasEscapedKey } = node;
+  return hasEscapedKey || new Set(members.map(([key]) => key)).size < members.length;
 }
 
 /** What upstreams with habits of their own would see in a query body. */

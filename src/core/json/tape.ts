@@ -258,6 +258,9 @@ export class Tape {
   /** Called with the token of `ROWS` or `ROW` that has at least one row or key. */
   protected endRows(_token: number): void {}
 
+  /** Called with each key of `TOKENS` that has escapes. `end` is exclusive, after the quote. */
+  protected escapedKey(_start: number, _end: number): void {}
+
   /** Called when there are more parts than `mostParts`. */
   protected exceed(position: number): Error {
     return new JsonFault("invalid_value", "there are too many parts", position);
@@ -462,6 +465,7 @@ export class Tape {
       this.#beginString(position);
       const end = this.#stringEnd(position + 1, Number.POSITIVE_INFINITY);
       this.#phase = KEY;
+      if (this.#stringSize === ESCAPED) this.escapedKey(position, end);
       this.#keys[depth] = this.#add(position, end, this.#stringSize);
       value = colonEnd(bytes, end);
     } else if (mode === ROW) value = this.rowKey(position, until);

@@ -4,6 +4,8 @@ import { jsonFaults } from "../json/fault.ts";
 /** Every refusal code, with its meaning. */
 export const queryRefusals = {
   ...jsonFaults,
+  escaped_key:
+    "A key is written with an escaped letter, digit or _, which some parsers do not read.",
   not_an_object: "The body is JSON, but not an object.",
   no_operation: "An object that should name an operation is empty.",
   unknown_operation: "The operation is not in the grammar and not configured.",

@@ -46,6 +46,11 @@ const set = new Word("set");
 const value = new Word("value");
 const values = new Word("values");
 
+/** Some parsers compare keys as written, such as the on-demand one of simdjson. */
+const escapedWord = /\\u00(?:3\d|[46][1-9a-f]|[57][\da]|5f)/i;
+/** In Rust, serde_json replaces an object with this key by what the value contains. */
+const reservedPrefix = "$serde_json::";
+
 /** A key that was checked to be a column name. */
 interface RowKey {
   readonly name: string;
@@ -164,6 +169,13 @@ export class QueryTape extends Tape {
     return this.#columns?.get(token) ?? [];
   }
 
+  protected override escapedKey(start: number, end: number): void {
+    const written = this.bytes.toString("utf8", start, end);
+    if (!escapedWord.test(written)) return;
+    const problem = `the key ${quoteName(JSON.parse(written))} has an escaped letter, digit or _; write it without escapes`;
+    throw new QueryRefused("escaped_key", problem, this.#placeOf(start));
+  }
+
   protected override exceed(position: number): QueryRefused {
     const problem = `the operation has more than ${MOST_PARTS} parts (conditions, columns, items and members); send several operations`;
     return new QueryRefused("query_too_complex", problem, this.#placeOf(position));
@@ -181,11 +193,12 @@ export class QueryTape extends Tape {
     if (bytes[start] !== QUOTE) throw unexpected(bytes, start, "a key in double quotes");
     const end = stringEnd(bytes, start);
     const text = unescaped(bytes, start, end);
-    if (!isColumnName(text)) {
-      const problem = `${quoteName(text.toString())} is not a column name; allowed: ${columnNameRule}`;
+    if (text.bytes !== bytes) this.escapedKey(start, end);
+    const name = text.bytes === bytes ? this.slice(text.start, text.end) : text.toString();
+    if (!isColumnName(text) || name.startsWith(reservedPrefix)) {
+      const problem = `${quoteName(name)} is not a column name; allowed: ${columnNameRule}`;
       throw new QueryRefused("invalid_column", problem, this.#placeOf(start));
     }
-    const name = text.bytes === bytes ? this.slice(text.start, text.end) : text.toString();
     this.#known ??= new Map();
     let key = this.#known.get(name);
     if (key === undefined) {
