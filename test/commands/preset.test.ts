@@ -26,6 +26,11 @@ t.test("preset show prints each request that passes, and its right", async (t) =
     parameters: [],
     body: "none",
   });
+  // A ReadWrite user may not write design documents, which run code.
+  const { stdout: ofCouchdb } = await gatehouse.run("preset show couchdb");
+  const changes = /^(?:PUT|DELETE|COPY) +\/:database\/(?:_design\/:ddoc|:doc)[/ ].*/gm;
+  for (const line of ofCouchdb.match(changes) ?? []) t.match(line, /; CREATE for _design\//);
+  t.match(ofCouchdb, /^POST +\/:database\/_bulk_docs +by document; CREATE for _design\/ /m);
 });
 
 t.test("an unknown preset and a bad URL are errors of usage", async (t) => {

@@ -521,16 +521,23 @@ const anyJson: Options = { body: "json", types };
 const documentParameters = `attachments att_encoding_info atts_since conflicts deleted
   deleted_conflicts latest local_seq meta open_revs r rev revs revs_info`;
 
+const written = "by revision and _deleted; CREATE for _design/";
+
 function ofDocument(path: string): PresetEndpoint[] {
-  const written = "by revision and _deleted";
   // CouchDB's replicator sends a document with attachments in parts.
   const body: Options = { body: "json", types: [...types, "multipart/related"], names: "_id" };
   const target: Options = { names: "Destination header" };
   return [
     on(`GET ${path}`, "SELECT", readDocument, documentParameters),
     on(`PUT ${path}`, written, writeDocument, "rev new_edits batch w", body),
-    on(`DELETE ${path}`, "DELETE", deleteDocument, "rev batch w"),
-    on(`COPY ${path}`, "SELECT, by revision", copyDocument, "rev batch w", target),
+    on(`DELETE ${path}`, "DELETE; CREATE for _design/", deleteDocument, "rev batch w"),
+    on(
+      `COPY ${path}`,
+      "SELECT, by revision; CREATE for _design/",
+      copyDocument,
+      "rev batch w",
+      target,
+    ),
   ].flat();
 }
 
@@ -542,8 +549,8 @@ function ofAttachment(path: string): PresetEndpoint[] {
   const file: Options = { body: "stream", types: ["*"] };
   return [
     on(`GET ${path}`, "SELECT", readAttachment, "rev"),
-    on(`PUT ${path}`, "by revision", writeAttachment, "rev", file),
-    on(`DELETE ${path}`, "DELETE", deleteAttachment, "rev batch"),
+    on(`PUT ${path}`, "by revision; CREATE for _design/", writeAttachment, "rev", file),
+    on(`DELETE ${path}`, "DELETE; CREATE for _design/", deleteAttachment, "rev batch"),
   ].flat();
 }
 
@@ -560,7 +567,7 @@ function ofDatabase(path: string): PresetEndpoint[] {
     on(`GET ${path}`, "SELECT", select),
     on(`PUT ${path}`, "CREATE DATABASE", createDatabase, "n partitioned q", made),
     on(`DELETE ${path}`, "DROP DATABASE", needs("DROP DATABASE")),
-    on(`POST ${path}`, "by revision and _deleted", createDocument, "batch w", document),
+    on(`POST ${path}`, written, createDocument, "batch w", document),
   ].flat();
 }
 
@@ -602,7 +609,7 @@ const endpoints: readonly PresetEndpoint[] = [
   on(`DELETE ${database}/_local/:checkpoint`, "SELECT", checkpoint, "rev batch w"),
   ofAttachment(`${database}/:doc/:name*`),
   ofAttachment(`${database}/_design/:ddoc/:name*`),
-  on(`POST ${database}/_bulk_docs`, "by document", writeDocuments, "", {
+  on(`POST ${database}/_bulk_docs`, "by document; CREATE for _design/", writeDocuments, "", {
     body: "json",
     names: "docs._id",
   }),
