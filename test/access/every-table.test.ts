@@ -33,6 +33,11 @@ t.test("a name for several tables needs an entry that covers them all", async (t
   t.equal(reasonFor([{ tables: ["logs-2026*"] }], "logs-"), "name_too_wide");
   t.equal(reasonFor([{ tables: ["logs-*"] }], ""), "name_too_wide");
   t.equal(reasonFor([{ tables: ["logs-a", "logs-b"] }], "logs-"), "name_too_wide");
+  const closed = { role: "None" } as const;
+  t.equal(reasonFor([closed, { tables: ["logs-*"] }], ""), "name_too_wide");
+  t.equal(reasonFor([closed, { tables: ["logs-*"] }], "log"), "name_too_wide");
+  t.equal(reasonFor([closed, { tables: ["logs-*"] }], "metrics-"), "role_insufficient");
+  t.equal(reasonFor([{ role: "ReadOnly" }, { tables: ["a"] }], "", "DELETE"), "name_too_wide");
   t.equal(reasonFor([{ database: "other" }], ""), "no_grant");
   t.equal(reasonFor([], ""), "no_grant");
 });
@@ -69,7 +74,9 @@ t.test("limits of a covering entry or a boundary cannot be kept", async (t) => {
   t.equal(reasonFor([{ requireApproval: ["DELETE"] }], "", "SELECT"), "allowed");
   t.equal(reasonFor([{}, { tables: ["logs-x"], maxRows: 5 }], "logs-"), "name_too_wide");
   t.equal(reasonFor([{}], "", "SELECT", [{ via: "query", maxRows: 5 }]), "not_narrowable");
-  t.equal(reasonFor([{}], "", "DELETE", [{ via: "query", role: "ReadOnly" }]), "role_insufficient");
+  const bound = [{ via: "query", role: "ReadOnly" }] as const;
+  t.equal(reasonFor([{}], "", "DELETE", bound), "role_insufficient");
+  t.equal(reasonFor([{}, { tables: ["a"] }], "", "DELETE", bound), "role_insufficient");
 });
 
 t.test("a caller who may use a wide name may use every name that it includes", async (t) => {

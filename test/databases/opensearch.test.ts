@@ -93,6 +93,18 @@ t.test("a search is forwarded as it was sent, and its names are in the audit", a
   });
 });
 
+t.test("a wide name is refused with advice where an entry opens a part of it", async (t) => {
+  const { gateway, login } = shared;
+  const [root, lars] = [await login("root"), await login("lars")];
+  const entry = "/_gatehouse/api/access/lars/main";
+  t.equal((await gateway.send("PUT", entry, { role: "None" }, root)).status, 200);
+  const denied = await gateway.get("/_search", lars);
+  t.match(denied, { status: 403, body: { code: "name_too_wide", message: /name each one$/ } });
+  t.match(await gateway.get("/secret/_search", lars), { body: { code: "role_insufficient" } });
+  t.equal((await gateway.get("/logs-*/_search", lars)).status, 200);
+  t.equal((await gateway.send("DELETE", entry, undefined, root)).status, 200);
+});
+
 t.test("all indexes are those that do not begin with a dot", async (t) => {
   const { stub, gateway, login } = shared;
   const token = await login("rita");

@@ -261,12 +261,16 @@ export function decideEveryTable(
   if (!mayBeNarrowed(snapshot, subject, origin)) return decision;
   const now = Date.now();
   const grants = effectiveGrants(snapshot, subject, now);
-  const isAnywhere = entriesInForce(grants, database, now).some(() => true);
+  const inside = entriesInside(grants, database, prefix, now);
   const message = `${placeName(database, covering)} includes names that the caller may not use: name each one`;
-  if (decision.reason === "no_grant" && isAnywhere)
-    return deny("name_too_wide", undefined, undefined, message);
+  const mayNameOthers =
+    (decision.reason === "no_grant" && entriesInForce(grants, database, now).some(() => true)) ||
+    (decision.reason === "role_insufficient" &&
+      mayUseInside(snapshot, subject, permission, database, origin) &&
+      inside.some((entry) => !entry.isExpired && roleAllows(entry.grant.role, permission)));
+  if (mayNameOthers) return deny("name_too_wide", decision.role, decision.entry, message);
   if (!decision.allowed) return decision;
-  const less = entriesInside(grants, database, prefix, now).find(
+  const less = inside.find(
     ({ grant: { tables: _, requireApproval, ...grant }, isExpired, conflict }) =>
       isExpired ||
       conflict !== undefined ||

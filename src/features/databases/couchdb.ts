@@ -521,7 +521,8 @@ const anyJson: Options = { body: "json", types };
 const documentParameters = `attachments att_encoding_info atts_since conflicts deleted
   deleted_conflicts latest local_seq meta open_revs r rev revs revs_info`;
 
-const written = "by revision and _deleted; CREATE for _design/";
+const needsCreate = "CREATE for _design/";
+const written = `by revision and _deleted; ${needsCreate}`;
 
 function ofDocument(path: string): PresetEndpoint[] {
   // CouchDB's replicator sends a document with attachments in parts.
@@ -530,14 +531,8 @@ function ofDocument(path: string): PresetEndpoint[] {
   return [
     on(`GET ${path}`, "SELECT", readDocument, documentParameters),
     on(`PUT ${path}`, written, writeDocument, "rev new_edits batch w", body),
-    on(`DELETE ${path}`, "DELETE; CREATE for _design/", deleteDocument, "rev batch w"),
-    on(
-      `COPY ${path}`,
-      "SELECT, by revision; CREATE for _design/",
-      copyDocument,
-      "rev batch w",
-      target,
-    ),
+    on(`DELETE ${path}`, `DELETE; ${needsCreate}`, deleteDocument, "rev batch w"),
+    on(`COPY ${path}`, `SELECT, by revision; ${needsCreate}`, copyDocument, "rev batch w", target),
   ].flat();
 }
 
@@ -549,8 +544,8 @@ function ofAttachment(path: string): PresetEndpoint[] {
   const file: Options = { body: "stream", types: ["*"] };
   return [
     on(`GET ${path}`, "SELECT", readAttachment, "rev"),
-    on(`PUT ${path}`, "by revision; CREATE for _design/", writeAttachment, "rev", file),
-    on(`DELETE ${path}`, "DELETE; CREATE for _design/", deleteAttachment, "rev batch"),
+    on(`PUT ${path}`, `by revision; ${needsCreate}`, writeAttachment, "rev", file),
+    on(`DELETE ${path}`, `DELETE; ${needsCreate}`, deleteAttachment, "rev batch"),
   ].flat();
 }
 
@@ -609,7 +604,7 @@ const endpoints: readonly PresetEndpoint[] = [
   on(`DELETE ${database}/_local/:checkpoint`, "SELECT", checkpoint, "rev batch w"),
   ofAttachment(`${database}/:doc/:name*`),
   ofAttachment(`${database}/_design/:ddoc/:name*`),
-  on(`POST ${database}/_bulk_docs`, "by document; CREATE for _design/", writeDocuments, "", {
+  on(`POST ${database}/_bulk_docs`, `by document; ${needsCreate}`, writeDocuments, "", {
     body: "json",
     names: "docs._id",
   }),
@@ -642,7 +637,7 @@ const endpoints: readonly PresetEndpoint[] = [
     "",
     optionalJson,
   ),
-  on(`POST ${database}/_purge`, "DELETE, DROP; CREATE for _design/", purge, "", json),
+  on(`POST ${database}/_purge`, `DELETE, DROP; ${needsCreate}`, purge, "", json),
 ].flat();
 
 export const couchdb: Preset = {
