@@ -3,10 +3,12 @@ import { once } from "node:events";
 import fs from "node:fs";
 import path from "node:path";
 import t, { type Test } from "tap";
+import { LineWriter } from "../../src/core/observe/log.ts";
 import { checkRefusal } from "../gateway/kit.ts";
 import { eventually } from "../kit/eventually.ts";
 import { ADMIN_PASSWORD, startGateway, type TestGateway, temporaryHome } from "../kit/gateway.ts";
 import { nightly } from "../kit/nightly.ts";
+import { nodeCommand } from "../kit/node.ts";
 import { cleanEnvironment, gatehouseCommand, runCommand } from "../kit/process.ts";
 import { childrenOf } from "../kit/process-info.ts";
 import { obtainTokens } from "../oauth/flow.ts";
@@ -217,6 +219,35 @@ t.test("audit lines of a full disk are logged, also if the gateway stops", async
   t.equal(await gateway.service.stop(), 0);
   const lines = gateway.service.log.filter(({ audit }) => audit === true);
   t.strictSame(lines.map((line) => line.path).sort(), paths.toSorted());
+});
+
+t.test("the lines of a full disk are written at the exit if there is room again", async (t) => {
+  const file = path.join(temporaryHome(t), "log");
+  const program = `
+    import { execFileSync } from "node:child_process";
+    import { LineWriter } from "${new URL("../../src/core/observe/log.ts", import.meta.url)}";
+    const limit = (bytes) =>
+      execFileSync("prlimit", ["--pid", process.pid, "--fsize=" + bytes + ":unlimited"]);
+    const writer = new LineWriter(process.argv[1], 1024);
+    limit(0);
+    writer.write("first\\n");
+    await new Promise((resolve) => writer.flush(resolve));
+    limit("unlimited");
+    writer.write("last\\n");
+    process.exit();`;
+  const child = spawn(...nodeCommand(["--input-type=module", "-e", program, file]));
+  t.same(await once(child, "exit"), [0, null]);
+  t.strictSame(fs.readFileSync(file, "utf8").split("\n").toSorted(), ["", "first", "last"]);
+});
+
+t.test("a write to a full disk that has just begun does not hold up the exit", async (t) => {
+  const writer = new LineWriter("/dev/full", 1024);
+  await once(writer.file, "ready");
+  writer.write("first\n");
+  writer.flush();
+  writer.write("last\n");
+  writer.close();
+  t.equal(writer.unwritten, "first\nlast\n");
 });
 
 t.test("a command on a full disk leaves no part of an audit line or note", async (t) => {

@@ -9,7 +9,6 @@ import { LineWriter, type Log } from "./log.ts";
 const MODE = 0o600;
 const MAX_BUFFER_BYTES = 16 * 1024 * 1024;
 const SERVER_ERROR = 500;
-const RETRY_MS = 1000;
 
 /** `warn` if the caller was denied, `error` if the gateway or the upstream failed. */
 const auditLevel = z.enum(["info", "warn", "error"]);
@@ -80,30 +79,17 @@ export function createAudit(
     throw new Error(`the audit file cannot be written: ${errorMessage(cause)}`, { cause });
   }
   const stream = new LineWriter(file, MAX_BUFFER_BYTES, MODE);
-  let isFailing = false;
-  let retry: NodeJS.Timeout | undefined;
-  stream.file.on("error", (error: Error) => {
-    if (!isFailing) {
-      log.error(
-        { file, reason: error.message },
-        "the audit file cannot be written; its lines go to the log",
-      );
-      for (const text of stream.unwritten.split("\n")) {
-        const { level, time, msg, ...fields } = parseLine(writtenLine, text) ?? {};
-        if (level !== undefined) inLog[level]({ at: time, ...fields }, msg);
-      }
+  stream.onFailure = ({ message: reason }) => {
+    log.error({ file, reason }, "the audit file cannot be written; its lines go to the log");
+    for (const text of stream.unwritten.split("\n")) {
+      const { level, time, msg, ...fields } = parseLine(writtenLine, text) ?? {};
+      if (level !== undefined) inLog[level]({ at: time, ...fields }, msg);
     }
-    isFailing = true;
-    clearTimeout(retry);
-    retry = setTimeout(() => stream.isClosed || stream.file.write(""), RETRY_MS).unref();
-  });
-  stream.file.on("drain", () => {
-    if (isFailing) log.info({ file }, "the audit file can be written again");
-    isFailing = false;
-  });
+  };
+  stream.onRecovery = () => log.info({ file }, "the audit file can be written again");
   function write(name: string, fields: object, level: AuditLevel): void {
     stream.write(formatLine(name, fields, level));
-    if (isFailing) inLog[level](fields, name);
+    if (stream.isFailing) inLog[level](fields, name);
   }
   return {
     request: (record) => write("request", record, chooseLevel(record)),

@@ -1,9 +1,11 @@
 import { once } from "node:events";
+import { appendFileSync } from "node:fs";
 import { type DestinationStream, destination, type Logger, pino } from "pino";
 
 const MAX_BUFFER_LENGTH = 128 * 1024;
 const FLUSH_MS = 20;
 const LONGEST_WRITE_MS = 1000;
+const RETRY_MS = 1000;
 
 /** Buffers lines, because a system call per line would cost more than the line. */
 export class LineWriter implements DestinationStream {
@@ -12,22 +14,32 @@ export class LineWriter implements DestinationStream {
   #buffer = "";
   /** Lines that the file has been given since all were written. */
   #given = "";
-  #isFailing = false;
-  isClosed = false;
+  isFailing = false;
+  onFailure = (_error: Error): void => {};
+  onRecovery = (): void => {};
+  #isClosed = false;
+  readonly #dest: string | number;
   readonly #maxLength: number;
   #timer: NodeJS.Timeout | undefined;
+  #retry: NodeJS.Timeout | undefined;
 
   /** @param maxBytes of lines that cannot be written @param mode of a new file */
   constructor(dest: string | number, maxBytes: number, mode?: number) {
     this.file = destination({ dest, sync: false, maxLength: maxBytes, ...(mode && { mode }) });
+    this.#dest = dest;
     this.#maxLength = maxBytes;
     // A full disk must not end the gateway. Waiting lines are written once there is room.
-    this.file.on("error", () => {
-      this.#isFailing = true;
+    this.file.on("error", (error) => {
+      const isKnown = this.isFailing;
+      this.isFailing = true;
+      if (!isKnown) this.onFailure(error);
+      clearTimeout(this.#retry);
+      this.#retry = setTimeout(() => this.#isClosed || this.file.write(""), RETRY_MS).unref();
     });
     this.file.on("drain", () => {
       this.#given = "";
-      this.#isFailing = false;
+      if (this.isFailing) this.onRecovery();
+      this.isFailing = false;
     });
     // Before the listener of the library.
     process.prependOnceListener("exit", this.close);
@@ -42,7 +54,7 @@ export class LineWriter implements DestinationStream {
   write(line: string): void {
     this.#buffer += line;
     if (this.#buffer.length >= MAX_BUFFER_LENGTH) this.flush();
-    else this.#timer ??= setTimeout(() => this.flush(), FLUSH_MS).unref();
+    else if (!this.#isClosed) this.#timer ??= setTimeout(() => this.flush(), FLUSH_MS).unref();
   }
 
   /** @param done called when the lines are written or cannot be, or after a second */
@@ -59,15 +71,22 @@ export class LineWriter implements DestinationStream {
     once(this.file, "drain", { signal: AbortSignal.timeout(LONGEST_WRITE_MS) }).then(done, done);
   };
 
-  /** Writes everything synchronously. A file that fails is closed: the library would retry forever. */
+  /** Writes everything synchronously. Tries once: `flushSync` of the library would retry forever. */
   readonly close = (): void => {
-    this.isClosed = true;
+    this.#isClosed = true;
+    clearTimeout(this.#timer);
+    this.file.once("error", () => this.file.destroy());
     try {
+      if (this.#given !== "") {
+        // Fails as a write that has begun may fail, which cannot be waited for.
+        appendFileSync(this.#dest, this.#buffer);
+        this.#buffer = "";
+      }
+      Object.assign(this.file, { sync: true });
       this.flush();
-      if (this.#isFailing) this.file.destroy();
-      else this.file.flushSync();
-    } catch {
-      // The process exits, so the failure cannot be reported.
+      this.file.write("");
+    } catch (error) {
+      this.file.emit("error", error);
     }
   };
 }
