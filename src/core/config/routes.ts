@@ -140,7 +140,7 @@ const routeKeys = strictObject({
   query: key(
     z.array(text("a parameter name or *", /^(?:\*|[^\p{Cc}&;=*]{1,128})$/u)).optional(),
     ["limit"],
-    'Query parameters that may be sent, each once; ["*"] for all. If absent: none if access is a right, else all.',
+    'Query parameters that may be sent, each once; ["*"] for all that override no method. If absent: none if access is a right, else all.',
   ),
   forward_headers: z
     .array(headerName)

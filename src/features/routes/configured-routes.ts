@@ -176,6 +176,9 @@ function reachedPlace(exchange: Exchange, settings: RouteSettings): Place {
   return { database, table: fill(table) };
 }
 
+/** Parameters by which some servers run another method than the judged one, as PHP folds them. */
+const methodOverride = /^(?:|x-http|x)-method(?:-override)?$/;
+
 /** @throws Refusal `unknown_parameter` or `bad_request` */
 function requireListedQuery({ request: { url = "" } }: Exchange, settings: RouteSettings): void {
   const start = url.indexOf("?");
@@ -184,7 +187,8 @@ function requireListedQuery({ request: { url = "" } }: Exchange, settings: Route
   const seen = new Set<string>();
   // Some parsers take `;` for `&`.
   for (const name of new URLSearchParams(url.slice(start).replaceAll(";", "&")).keys()) {
-    requireListed(name, listed, seen);
+    const isOverride = methodOverride.test(foldHeader(name.trimStart()));
+    requireListed(name, isOverride ? listed.filter((one) => one !== "*") : listed, seen);
     seen.add(name);
   }
 }
