@@ -74,6 +74,9 @@ t.test("nothing that a parser may read without its filter or columns is forwarde
     for (const body of sent) t.equal(outcome(await rita(body)), expected, body);
   }
   t.strictSame(site.bodies(), []);
+  await site.allow(entry("rita", "main", "ReadWrite", ""));
+  for (const body of bodies["400 escaped_key"]) t.equal((await rita(body)).status, 200, body);
+  t.strictSame(site.bodies(), bodies["400 escaped_key"], "a role alone adds nothing");
 });
 
 t.test("a filtered query must not exceed depth and size", async (t) => {

@@ -386,7 +386,7 @@ t.test("contradictory fields are refused", async (t) => {
   ];
   for (const [code, body] of bad) t.equal(verdict(body), code, JSON.stringify(body));
   const twice =
-    '{"Update":{"database":"main","table":"users","add":{"é":1,"\\u00e9":2},"where":null}}';
+    '{"Update":{"database":"main","table":"users","add":{"a":1,"\\u0061":2},"where":null}}';
   t.equal(verdict(twice), "duplicate_key");
 });
 

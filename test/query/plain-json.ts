@@ -5,12 +5,7 @@ import { operationNames } from "../../src/core/query/operations.ts";
 
 /** A JSON value; of scalars that are no strings, as it is written. */
 export type JsonNode =
-  | {
-      readonly kind: "object";
-      readonly members: readonly (readonly [string, JsonNode])[];
-      /** True if a key is written with an escaped letter, digit or _. */
-      readonly hasEscapedKey: boolean;
-    }
+  | { readonly kind: "object"; readonly members: readonly (readonly [string, JsonNode])[] }
   | { readonly kind: "array"; readonly elements: readonly JsonNode[] }
   | { readonly kind: "string"; readonly text: string }
   | { readonly kind: "scalar"; readonly written: string };
@@ -57,19 +52,15 @@ class PlainParser {
 
   #object(depth: number): JsonNode {
     const members: [string, JsonNode][] = [];
-    let hasEscapedKey = false;
     this.#list("}", () => {
       const key = this.#string;
       if (key === undefined) throw new SyntaxError("no key");
-      hasEscapedKey ||= this.#written
-        .matchAll(/\\(?:u(.{4})|.)/g)
-        .some(([, unit = "0000"]) => /\w/.test(String.fromCharCode(Number.parseInt(unit, 16))));
       this.#advance();
       if (this.#token !== ":") throw new SyntaxError("no colon");
       this.#advance();
       members.push([key, this.#value(depth + 1)]);
     });
-    return { kind: "object", members, hasEscapedKey };
+    return { kind: "object", members };
   }
 
   #array(depth: number): JsonNode {
@@ -112,18 +103,18 @@ export function parsePlainly(text: string): JsonNode | undefined {
 }
 
 /**
- * Whether a query has a fault that the values no longer show: a key given twice or with escapes
- * outside cells, or a count of rows that is not written in digits.
+ * Whether a query has a fault that the values no longer show: a key given twice outside cells, or a
+ * count of rows that is not written in digits.
  */
 export function hasHiddenFault(node: JsonNode): boolean {
   if (node.kind === "array") return node.elements.some(hasHiddenFault);
   if (node.kind !== "object") return false;
-  if (hasAmbiguousKey(node)) return true;
+  if (hasRepeatedKey(node)) return true;
   return node.members.some(([key, member]) => {
     if (key === "value") return false;
     if (key === "limit" || key === "offset") return isOddCount(member);
-    if (key === "set") return hasAmbiguousKey(member);
-    if (key === "values" && member.kind === "array") return member.elements.some(hasAmbiguousKey);
+    if (key === "set") return hasRepeatedKey(member);
+    if (key === "values" && member.kind === "array") return member.elements.some(hasRepeatedKey);
     return hasHiddenFault(member);
   });
 }
@@ -132,10 +123,9 @@ function isOddCount(node: JsonNode): boolean {
   return node.kind === "scalar" && !/^[0-9]+$/.test(node.written);
 }
 
-function hasAmbiguousKey(node: JsonNode): boolean {
+function hasRepeatedKey(node: JsonNode): boolean {
   if (node.kind !== "object") return false;
-  const { members, hasEscapedKey } = node;
-  return hasEscapedKey || new Set(members.map(([key]) => key)).size < members.length;
+  return new Set(node.members.map(([key]) => key)).size < node.members.length;
 }
 
 /** What upstreams with habits of their own would see in a query body. */

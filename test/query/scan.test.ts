@@ -62,34 +62,18 @@ judge("an operation that is not in the grammar and not configured is refused", {
 });
 
 judge("a second operation is refused, also `op`, and also the same one again", {
-  several_operations: ['"Select":{}', '"Batch":[]', '"op":"select"'].map(
+  several_operations: ['"Select":{}', '"Batch":[]', '"op":"select"', '"\\u006fp":1'].map(
     (second) => `{"DropTable":${inner},${second}}`,
   ),
-  duplicate_key: [`{"DropTable":${inner},"DropTable":${inner}}`],
-});
-
-judge("letters, digits and _ are not escaped in keys, since some parsers compare them as written", {
-  accepted: [
-    whereText('{"column":"n\\u0061me","cmp":"\\u003d","value":"\\u0061"}'),
-    insert('{"gr\\u00f6\\u00dfe":1,"a\\/b":{"\\u0061":1}}'),
-    update('{"\\ud83d\\ude00":1,"a\\u0024":2}'),
-  ],
-  escaped_key: [
-    `{"\\u0044ropTable":${inner}}`,
-    `{"DropTable":${inner},"\\u006fp":1}`,
-    `{"B\\u0061tch":[{"DropTable":${inner}}]}`,
-    '{"DropTable":{"database":"a","table":"t","d\\u0061tabase":"b"}}',
-    '{"Delete":{"database":"a","table":"t","wh\\u0065re":null}}',
-    whereText('{"\\u0061nd":[{"column":"a","cmp":"=","value":1}]}'),
-    ...["\\u0061", "a\\u005F", "a\\u0030", "gr\\u00f6\\u00df\\u0065"].flatMap((key) => [
-      insert(`{"${key}":1}`),
-      update(`{"${key}":1}`),
-    ]),
-  ],
+  duplicate_key: ["DropTable", "\\u0044ropTable"].map(
+    (second) => `{"DropTable":${inner},"${second}":${inner}}`,
+  ),
 });
 
 judge("a field that is repeated, missing, unknown or of the wrong type is refused", {
-  duplicate_key: ['{"DropTable":{"database":"a","table":"t","database":"b"}}'],
+  duplicate_key: ['"database"', '"d\\u0061tabase"'].map(
+    (key) => `{"DropTable":{"database":"a","table":"t",${key}:"b"}}`,
+  ),
   missing_field: [{ database: "main" }, { table: "users" }, {}].map((DropTable) => ({ DropTable })),
   unknown_field: [
     { DropTable: { ...target, cascade: true } },
@@ -285,6 +269,7 @@ const text = JSON.stringify(equal);
 judge("conditions are combined by exactly one of and, or, not", {
   accepted: [
     where({ and: [equal, { or: [equal, { not: { and: [equal] } }] }] }),
+    whereText(`{"\\u0061nd":[${text}]}`),
     where({ or: Array.from({ length: 200 }, () => ({ not: equal })) }),
   ],
   unknown_field: [
@@ -327,7 +312,7 @@ judge("set is an object of at least one column", {
   wrong_type: ["null", '[{"a":1}]', '"a"'].map(update),
 });
 
-const repeating = ['{"a":1,"b":2,"a":3}', '{"é":1,"\\u00e9":2}', '{"\\u00e9":1,"\\u00e9":1,"a":2}'];
+const repeating = ['{"a":1,"b":2,"a":3}', '{"a":1,"\\u0061":2}', '{"\\u0061":1,"\\u0061":1,"a":2}'];
 const wide = (prefix: string, extra = "") =>
   `{${Array.from({ length: 2048 }, (_, index) => `"${prefix}${index}":0`).join(",")}${extra}}`;
 const rows = [
@@ -588,7 +573,7 @@ judge(
       ...['{"a":1,"A":{"a":1}}', '[{"a":1},{"a":1}]', '"{\\"a\\":1}"'].map(traced),
     ],
     duplicate_key: [
-      '{"DropDatabase":{"database":"main","trace":1,"trace":2}}',
+      '{"DropDatabase":{"database":"main","trace":1,"tr\\u0061ce":2}}',
       ...[
         '{"a":1,"a":2}',
         '{"a":1,"b":2,"\\u0061":3}',

@@ -344,6 +344,10 @@ async function prepare(
   // A query without a target is refused before it is judged.
   const database = gateway.routing.databaseFor(query);
   const judged = authorize(gateway, exchange, query);
+  // A database that compares keys as written would not find a filter or a limit under such a key.
+  if (query.escaped !== undefined && !database.isEngine && isNarrowed(gateway, exchange)) {
+    throw query.escaped;
+  }
   const steps = addFilters(gateway, parsed, judged.decisions, database.readsBytes, STEP_BYTES);
   let sent: ParsedQuery;
   if (isShort) sent = runAtOnce(steps);

@@ -85,7 +85,8 @@ class QueryParser {
     }
     this.#requireSole(0, key);
     const operations = new ParsedOperations(tape.bytes, isBatch, this.#operations, this.#deferred);
-    return { batch: this.#isBatch, accesses: this.#accesses, operations };
+    const { escaped } = tape;
+    return { batch: this.#isBatch, accesses: this.#accesses, operations, escaped };
   }
 
   #wrongBatchSize(batch: number): QueryRefused {

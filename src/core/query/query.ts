@@ -10,6 +10,7 @@ import { batchKey } from "./grammar.ts";
 import type { OperationNode } from "./node.ts";
 import { isOperationName, isRowChangeName } from "./operations.ts";
 import type { PermissionClass } from "./permissions.ts";
+import type { QueryRefused } from "./refusal.ts";
 import type { Operation, Preview, RowChangeName } from "./tree.ts";
 
 export interface Access {
@@ -32,6 +33,8 @@ export interface Query {
   readonly batch: boolean;
   readonly accesses: readonly Access[];
   readonly operations: ParsedOperations;
+  /** If a key is written with escapes that some parsers do not read. */
+  readonly escaped?: QueryRefused | undefined;
 }
 
 /** A query with its bytes, and with the conditions that were added to it, if any. */

@@ -5,7 +5,7 @@ import { jsonFaults } from "../json/fault.ts";
 export const queryRefusals = {
   ...jsonFaults,
   escaped_key:
-    "A key is written with an escaped letter, digit or _, which some parsers do not read.",
+    "The caller's rights are limited, and a key is written with an escaped letter, digit or _, which some databases do not read.",
   not_an_object: "The body is JSON, but not an object.",
   no_operation: "An object that should name an operation is empty.",
   unknown_operation: "The operation is not in the grammar and not configured.",

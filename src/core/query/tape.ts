@@ -81,6 +81,8 @@ interface TapeGrammar {
 export class QueryTape extends Tape {
   /** False if only the core grammar is accepted. */
   readonly isFull: boolean;
+  /** As `Query.escaped`. */
+  escaped: QueryRefused | undefined;
   readonly #operations: readonly { readonly word: Word }[];
   readonly #extraFields: ReadonlySet<string>;
   #isBatch = false;
@@ -171,9 +173,9 @@ export class QueryTape extends Tape {
 
   protected override escapedKey(start: number, end: number): void {
     const written = this.bytes.toString("utf8", start, end);
-    if (!escapedWord.test(written)) return;
+    if (this.escaped !== undefined || !escapedWord.test(written)) return;
     const problem = `the key ${quoteName(JSON.parse(written))} has an escaped letter, digit or _; write it without escapes`;
-    throw new QueryRefused("escaped_key", problem, this.#placeOf(start));
+    this.escaped = new QueryRefused("escaped_key", problem, this.#placeOf(start));
   }
 
   protected override exceed(position: number): QueryRefused {
