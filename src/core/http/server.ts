@@ -3,7 +3,6 @@ import type { IncomingMessage, ServerOptions, ServerResponse } from "node:http";
 import type { User } from "../access/snapshot.ts";
 import { http } from "../base/node-http.ts";
 import { Refusal } from "../base/refusal.ts";
-import { isOwnPath } from "../config/routes.ts";
 import { type Configuration, tokenHeaders } from "../config/schema.ts";
 import {
   bearerOnly,
@@ -343,7 +342,7 @@ function findEndpoint(
   if (match === undefined) {
     if (isBrowserAtHome(gateway, exchange)) return home;
     const { basePath } = gateway;
-    const isMoved = basePath !== "" && isOwnPath(exchange.path.split("/").slice(1), "");
+    const isMoved = basePath !== "" && router(basePath + exchange.path.toLowerCase()) !== undefined;
     const message = `Not found: the gateway's own paths are below ${basePath}`;
     throw new Refusal("not_found", isMoved ? { message } : {});
   }
