@@ -214,11 +214,15 @@ t.test("a wait for a task is cut when its caller may call no tool any more", asy
   });
   const token = await tokenOf(gateway, "alice");
   await callTool(gateway, "job", {}, token);
-  const wait = await openStream(gateway, statelessCall("tasks/result", { taskId: "t-1" }), token);
-  t.equal(wait.statusCode, 200);
+  const filter = { notifications: { taskIds: ["t-1"] } };
+  const waits = [
+    await openStream(gateway, statelessCall("tasks/result", { taskId: "t-1" }), token),
+    await openStream(gateway, statelessCall("subscriptions/listen", filter), token),
+  ];
+  t.ok(waits.every(({ statusCode }) => statusCode === 200));
   await gateway.edit((text) => text.replace('"ReadOnly"', '"None"'));
-  await soon(t, "it is cut", () => wait.destroyed);
-  t.notOk(wait.complete);
+  await soon(t, "they are cut", () => waits.every(({ destroyed }) => destroyed));
+  t.notOk(waits.some(({ complete }) => complete));
 });
 
 t.test("an open stream is cut when another key gets the id of that of its token", async (t) => {

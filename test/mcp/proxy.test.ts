@@ -362,6 +362,47 @@ t.test("a request about a task names it once, by taskId", async (t) => {
   t.same(upstream.take(), []);
 });
 
+t.test("a subscription reports only on the caller's own tasks", async (t) => {
+  const created = answering("application/json", resultOf('{"taskId":"mine"}'));
+  const { endpoint, upstream } = await openBefore(t, created);
+  await ask(endpoint.url, call);
+  const listen = (notifications: unknown) =>
+    statelessCall("subscriptions/listen", { notifications });
+  const own = listen({ taskIds: ["mine"], resourceSubscriptions: ["a:b"] });
+  upstream.take();
+  t.equal((await ask(endpoint.url, own)).status, 200);
+  t.equal(upstream.take()[0]?.body.toString(), own.body);
+  const odd = [
+    { taskIds: ["mine", "other"] },
+    { taskIds: "other" },
+    { taskIds: [["other"]] },
+    { task_ids: ["other"] },
+    { TaskIds: ["other"] },
+    ["other"],
+  ];
+  for (const notifications of odd) {
+    const { error } = messageOf(await ask(endpoint.url, listen(notifications)));
+    t.match(error, { code: /-3260[02]/ }, JSON.stringify(notifications));
+  }
+  const twice = { Notifications: { taskIds: ["other"] }, notifications: {} };
+  await checkError(t, endpoint.url, statelessCall("subscriptions/listen", twice), 400, -32600);
+
+  for (const [scope, notifications] of [
+    ["mcp:resources", { taskIds: ["mine"] }],
+    ["mcp:tools", { resourceSubscriptions: ["a:b"] }],
+  ] as const) {
+    endpoint.principal = principalOf("alice", [scope]);
+    const answer = await ask(endpoint.url, listen(notifications));
+    t.match([answer.status, messageOf(answer)], [403, { code: "insufficient_scope" }], scope);
+  }
+  endpoint.principal = principalOf("bob");
+  await checkError(t, endpoint.url, own, 200, -32602);
+  t.same(upstream.take(), []);
+  endpoint.principal = principalOf("alice", []);
+  const none = listen({ toolsListChanged: true, taskIds: [], resourceSubscriptions: [] });
+  t.equal((await ask(endpoint.url, none)).status, 200, "others need no scope");
+});
+
 t.test("a task id that a tool returns at another place assigns no task", async (t) => {
   const row = '{"taskId":"t-1","task":{"taskId":"t-1"}}';
   const answer = answering("application/json", resultOf(`{"structuredContent":${row}}`));

@@ -139,13 +139,17 @@ export interface McpMessage {
   /** The version in `params._meta`, undefined for clients before 2026-07-28. */
   readonly protocolVersion: string | undefined;
   readonly arguments: Buffer | undefined;
+  /** Tasks and resources on which `subscriptions/listen` reports. */
+  readonly taskIds?: readonly string[];
+  readonly resourceSubscriptions?: readonly string[];
 }
 
 /** For a protocol string, such as a method or an id. */
 const MAX_TEXT_BYTES = 8 * 1024;
 
 const messageMembers = ["jsonrpc", "id", "method", "params", "result", "error"];
-const guardedParams = ["name", "uri", "taskId", "arguments", "_meta"];
+const guardedParams = ["name", "uri", "taskId", "arguments", "notifications", "_meta"];
+const listsOfSubscription = ["taskIds", "resourceSubscriptions"];
 
 const nameMembers: ReadonlyMap<string, string> = new Map([
   ...each(["tools/call", "prompts/get"], "name"),
@@ -227,6 +231,12 @@ function readString(members: ReadonlyMap<string, Buffer>, key: string, id?: Mess
   throw new McpRefused("invalidParams", `Invalid params: ${key} is not a string`, { id });
 }
 
+function readTexts(members: ReadonlyMap<string, Buffer>, key: string, id?: MessageId): string[] {
+  const list: unknown = JSON.parse(members.get(key)?.toString("utf8") ?? "[]");
+  if (Array.isArray(list) && list.every((one) => typeof one === "string")) return list;
+  throw new McpRefused("invalidParams", `Invalid params: ${key} is not a list of strings`, { id });
+}
+
 /** For a plain name in JSON, with every character escaped. */
 const MAX_NAME_BYTES = 6 * 63 + 2;
 
@@ -259,6 +269,9 @@ function* messageIn(body: Buffer): Steps<McpMessage> {
   const metaValue = readObject(params, "_meta", id) ?? Buffer.from("{}");
   const meta = yield* readKnownMembers(metaValue, [versionKey], id);
   const nameMember = nameMembers.get(method);
+  const isSubscription = method === "subscriptions/listen";
+  const filter = isSubscription ? readObject(params, "notifications", id) : undefined;
+  const lists = yield* readKnownMembers(filter ?? Buffer.from("{}"), listsOfSubscription, id);
   return {
     kind,
     id,
@@ -266,6 +279,8 @@ function* messageIn(body: Buffer): Steps<McpMessage> {
     name: nameMember === undefined ? undefined : readString(params, nameMember, id),
     protocolVersion: readString(meta, versionKey, id),
     arguments: readObject(params, "arguments", id),
+    taskIds: readTexts(lists, "taskIds", id),
+    resourceSubscriptions: readTexts(lists, "resourceSubscriptions", id),
   };
 }
 
@@ -302,7 +317,7 @@ const notifications: ReadonlySet<string> = new Set([
 
 /** @throws McpRefused `methodNotFound`, or Refusal `insufficient_scope` */
 export function requireMethod(message: McpMessage, principal: Principal, era: Era): void {
-  const { kind, method, id } = message;
+  const { kind, method, id, taskIds = [], resourceSubscriptions = [] } = message;
   if (kind === "response") return;
   const isKnown = kind === "request" ? scopes.has(method) : notifications.has(method);
   if (!isKnown) {
@@ -311,10 +326,13 @@ export function requireMethod(message: McpMessage, principal: Principal, era: Er
     const status = era === "stateless" ? 404 : inSession;
     throw new McpRefused("methodNotFound", "Method not found", { status, id });
   }
-  const scope = scopes.get(method);
-  if (scope === undefined || principal.scopes.has(scope)) return;
+  const needed = new Set([scopes.get(method)]);
+  if (taskIds.length > 0) needed.add("mcp:tools");
+  if (resourceSubscriptions.length > 0) needed.add("mcp:resources");
+  needed.delete(undefined);
+  if (needed.isSubsetOf(principal.scopes)) return;
   // Some clients request exactly what the challenge names and would lose their other scopes.
-  const all = [...principal.scopes, scope].sort().join(" ");
+  const all = [...principal.scopes.union(needed)].sort().join(" ");
   throw new Refusal("insufficient_scope", { scope: all });
 }
 

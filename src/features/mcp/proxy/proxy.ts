@@ -52,7 +52,7 @@ import { mayUse } from "../rights.ts";
 import {
   assignTasks,
   MAX_STREAMS_PER_USER,
-  requireOwnTask,
+  requireOwnTasks,
   type SessionRegister,
   type StreamRegister,
   sessionLimits,
@@ -123,6 +123,10 @@ function decide(gateway: Gateway, exchange: Exchange, rule: ToolRule, database: 
   return decision;
 }
 
+function concernsTasks({ method, taskIds = [] }: McpMessage): boolean {
+  return method.startsWith("tasks/") || taskIds.length > 0;
+}
+
 async function identify(
   gateway: Gateway,
   exchange: Exchange,
@@ -131,7 +135,7 @@ async function identify(
   const principal = principalOf(exchange);
   const { username } = principal.subject;
   // Tasks belong to tool calls, so a caller who may call no tool is denied, also while it waits.
-  if (message?.method.startsWith("tasks/")) {
+  if (message !== undefined && concernsTasks(message)) {
     const mayCall = () => gateway.configuration.mcp.tools.some(mayUseBy(gateway, exchange));
     if (!mayCall()) throw denied(message, "no_grant");
     exchange.verdict.checkWhileOpen(() => {
@@ -177,7 +181,7 @@ async function authorizeRequest(
   }
   if (message !== undefined) requireMethod(message, principal, era);
   const identity = await identify(gateway, exchange, message);
-  if (message !== undefined) await requireOwnTask(sessions, message, owner);
+  if (message !== undefined) await requireOwnTasks(sessions, message, owner);
   return { message, era, sessionId, identity, owner };
 }
 

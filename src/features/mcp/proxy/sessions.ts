@@ -229,14 +229,16 @@ export function assignTasks(sessions: SessionRegister, username: string): BodyFi
 }
 
 /** @throws McpRefused `invalidParams` for another user's task, the same as for an unknown one */
-export async function requireOwnTask(
+export async function requireOwnTasks(
   sessions: SessionRegister,
-  { method, name, id }: McpMessage,
+  { method, name, taskIds = [], id }: McpMessage,
   username: string,
 ): Promise<void> {
-  if (!method.startsWith("tasks/") || method === "tasks/list") return;
-  if (name !== undefined && (await sessions.use(taskKey(name), username))) return;
-  throw new McpRefused("invalidParams", "Invalid params: Task not found", { status: 200, id });
+  const isOfOne = method.startsWith("tasks/") && method !== "tasks/list";
+  for (const one of isOfOne ? [name] : taskIds) {
+    if (one !== undefined && (await sessions.use(taskKey(one), username))) continue;
+    throw new McpRefused("invalidParams", "Invalid params: Task not found", { status: 200, id });
+  }
 }
 
 /** Upstream servers limit the streams of all users together. One user must not fill that limit. */
