@@ -3,6 +3,7 @@ import { statSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import path from "node:path";
 import { DatabaseSync } from "node:sqlite";
+import { setTimeout as delay } from "node:timers/promises";
 import t from "tap";
 import { openApprovalsIn } from "../../src/features/approvals/approval-file.ts";
 import { connectToEach, servedBy } from "../journeys/supervised.ts";
@@ -112,6 +113,18 @@ t.test("a decided query can be reviewed for the configured number of days", asyn
     const { stdout } = await runWarm(gateway.home, ["approvals", "list", "--all", "--json"]);
     return !stdout.includes(denied) && !stdout.includes(unused) && stdout.includes(used);
   });
+});
+
+t.test("requests for approval wait for another process, and others do not", async (t) => {
+  const { gateway, ask, bot } = await openCareful(t);
+  await ask(bot, removeOne(1));
+  const holder = new DatabaseSync(path.join(gateway.home, "approvals.sqlite"));
+  holder.exec("BEGIN IMMEDIATE");
+  const asked = ask(bot, removeOne(2));
+  await delay(200);
+  t.equal((await gateway.request("/healthz")).status, 200);
+  holder.close();
+  t.match(await asked, { status: 202 });
 });
 
 t.test("with keep = 0 a query is deleted when it is decided", async (t) => {

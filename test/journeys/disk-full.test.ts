@@ -120,7 +120,7 @@ t.test("a gateway starts on a full disk, reads, and writes once there is room", 
   t.match((await callTool(again, "select", read, accessToken)).body, {
     result: { content: Array },
   });
-  t.equal((await register(again)).status, 500, "nothing is kept");
+  t.equal((await register(again)).status, 503, "nothing is kept");
 
   fill(again, "unlimited");
   t.equal((await register(again)).status, 201);

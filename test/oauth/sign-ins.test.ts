@@ -1,12 +1,14 @@
 import { generateKeyPairSync } from "node:crypto";
 import { writeFileSync } from "node:fs";
 import path from "node:path";
+import { DatabaseSync } from "node:sqlite";
 import { setTimeout as delay } from "node:timers/promises";
 import type { JWK } from "jose";
 import { pino } from "pino";
 import t, { type Test } from "tap";
 import { emptySnapshot } from "../../src/core/access/snapshot.ts";
 import { epochSeconds } from "../../src/core/base/clock.ts";
+import { Refusal } from "../../src/core/base/refusal.ts";
 import type { IssuerSettings } from "../../src/core/config/schema.ts";
 import { type LiveRevocations, RevocationIndex } from "../../src/core/identity/revocations.ts";
 import { subjectKey } from "../../src/core/identity/sign-in.ts";
@@ -394,6 +396,21 @@ t.test(
   },
 );
 
+t.test("a sign-in is used for an hour while its state cannot be written", async (t) => {
+  const provider = await providerOf(ann);
+  const cause = new Refusal("busy");
+  const claim = () => Promise.reject(cause);
+  const signIns = await processOf(provider, undefined, { ...state.store, claim });
+  const { credential, username } = await signIn(signIns, provider);
+  const asked = provider.requests.length;
+  const pass = movableClock(t);
+  pass(RECHECK_SECONDS + 1);
+  t.match(await signIns.current(credential, username), { username });
+  pass(3600);
+  await t.rejects(signIns.current(credential, username), cause);
+  t.equal(provider.requests.length, asked, "no refresh token is used up");
+});
+
 const later = () => epochSeconds() + 60;
 
 type StateFiles = [ReturnType<typeof openStateFile>, ReturnType<typeof openStateFile>];
@@ -420,6 +437,21 @@ t.test("expired records are removed", async (t) => {
   store.sweep();
   pass(-400 * 24 * 3600);
   t.ok(await store.find("Client", "b"), "a clock that jumps ahead and back removes nothing");
+});
+
+t.test("a file that another process has locked holds up no other work", async (t) => {
+  const file = path.join(temporaryHome(t), "state.sqlite");
+  const store = openStateFile(file);
+  const holder = new DatabaseSync(file);
+  t.teardown(() => store.close().then(() => holder.close()));
+  holder.exec("BEGIN IMMEDIATE");
+  setTimeout(() => holder.exec("COMMIT"), 200);
+  await Promise.all([
+    store.put("Client", "a", { payload: "{}", expires: later() }),
+    store.revokeToken("x", later()),
+  ]);
+  t.ok(await store.find("Client", "a"));
+  t.ok(store.isTokenRevoked("x"));
 });
 
 t.test("a revocation is kept until the token has certainly expired", async (t) => {

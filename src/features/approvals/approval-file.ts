@@ -4,7 +4,7 @@ import path from "node:path";
 import type { DatabaseSync } from "node:sqlite";
 import { isThere, readGuarded } from "../../core/base/files/guarded.ts";
 import { createOnce } from "../../core/base/files/lock.ts";
-import { openWalDatabase } from "../../core/base/files/wal-database.ts";
+import { openWalDatabase, whenUnlocked } from "../../core/base/files/wal-database.ts";
 import { Turns } from "../../core/base/queues.ts";
 import { KEY_BYTES, seal, unseal } from "../../core/base/sealed-bytes.ts";
 import {
@@ -17,11 +17,9 @@ import {
   tablesSql,
 } from "./approval.ts";
 
-const BUSY_TIMEOUT_MS = 5000;
-
 /** An SQLite file (0600) that several processes may have open. */
 function approvalDatabase(database: DatabaseSync, key: Buffer): ApprovalDatabase {
-  database.exec(tablesSql);
+  database.exec(`${tablesSql}; PRAGMA busy_timeout = 0`);
   const turns = new Turns();
 
   function all(sql: string, values: readonly ApprovalValue[]): object[] {
@@ -32,7 +30,7 @@ function approvalDatabase(database: DatabaseSync, key: Buffer): ApprovalDatabase
   async function transact<Result>(
     work: (transaction: ApprovalTransaction) => Promise<Result>,
   ): Promise<Result> {
-    database.exec("BEGIN IMMEDIATE");
+    await whenUnlocked(() => database.exec("BEGIN IMMEDIATE"));
     try {
       const result = await work({
         query: async (sql, ...values) => all(sql, values),
@@ -67,7 +65,7 @@ export async function openApprovalsIn(
   keepDays: number,
 ): Promise<ApprovalStore> {
   const key = await openBodyKey(path.join(serviceDirectory, "approvals.key"));
-  const database = openWalDatabase(approvalFilePath(serviceDirectory), BUSY_TIMEOUT_MS);
+  const database = openWalDatabase(approvalFilePath(serviceDirectory));
   try {
     return new ApprovalStore(approvalDatabase(database, key), keepDays);
   } catch (error) {

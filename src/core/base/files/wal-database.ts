@@ -1,10 +1,13 @@
 import { closeSync, fchmodSync, openSync } from "node:fs";
 import { DatabaseSync } from "node:sqlite";
+import { setTimeout as delay } from "node:timers/promises";
 import { errorMessage } from "../client-error.ts";
 import { appendFlags } from "./guarded.ts";
 import { resultCode, SQLITE_BUSY } from "./lock.ts";
 
 const RETRY_MS = 5;
+/** How long other processes are waited for. */
+const BUSY_TIMEOUT_MS = 5000;
 
 /** SQLite's primary result codes for a disk without room. */
 const noRoom = new Set([10, 13]);
@@ -35,7 +38,7 @@ function openIn(file: string, mode: "NORMAL" | "EXCLUSIVE", timeout: number): Da
  * @param timeout milliseconds to wait for other processes
  * @throws Error that names the file and says what to do, if it cannot be used
  */
-export function openWalDatabase(file: string, timeout: number): DatabaseSync {
+export function openWalDatabase(file: string, timeout = BUSY_TIMEOUT_MS): DatabaseSync {
   try {
     // SQLite gives the files that it creates beside it the same mode.
     const descriptor = openSync(file, appendFlags(file), 0o600);
@@ -52,5 +55,21 @@ export function openWalDatabase(file: string, timeout: number): DatabaseSync {
     const hint =
       "if its disk is full, or was when the gateway started, free space and restart the gateway";
     throw new Error(`${file} cannot be opened (${reason}): ${hint}`, { cause });
+  }
+}
+
+/**
+ * Calls `work` again until no other process has locked its database, which has `busy_timeout = 0`:
+ * SQLite would block this process while it waits.
+ */
+export async function whenUnlocked<Result>(work: () => Result): Promise<Result> {
+  const deadline = performance.now() + BUSY_TIMEOUT_MS;
+  for (;;) {
+    try {
+      return work();
+    } catch (error) {
+      if (resultCode(error) !== SQLITE_BUSY || performance.now() > deadline) throw error;
+      await delay(RETRY_MS);
+    }
   }
 }

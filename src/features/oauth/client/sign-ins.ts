@@ -461,6 +461,10 @@ export class SignIns {
       const now = await this.#read(id);
       const isSame = now.checkedAt === checkedAt && now.failedAt === failedAt;
       return isSame ? undefined : now;
+    }).catch((error: unknown) => {
+      if (!(error instanceof Refusal) || error.status !== 503) throw error;
+      // The provider is not asked, since its next refresh token could not be kept.
+      return { isOurs: false, result: this.#tolerate(content, error) } as const;
     });
     if (turn.isOurs) return this.#ask(provider, id, until, content);
     const { result = content } = turn;

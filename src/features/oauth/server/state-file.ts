@@ -3,11 +3,13 @@ import { mkdir } from "node:fs/promises";
 import path from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import * as z from "zod";
+import { errorMessage } from "../../../core/base/client-error.ts";
 import { epochSeconds, forgettableBefore, steadySeconds } from "../../../core/base/clock.ts";
 import { isThere, readGuardedBytes } from "../../../core/base/files/guarded.ts";
-import { createOnce } from "../../../core/base/files/lock.ts";
-import { openWalDatabase } from "../../../core/base/files/wal-database.ts";
+import { createOnce, resultCode, SQLITE_BUSY } from "../../../core/base/files/lock.ts";
+import { openWalDatabase, whenUnlocked } from "../../../core/base/files/wal-database.ts";
 import { memoize } from "../../../core/base/memoize.ts";
+import { Refusal } from "../../../core/base/refusal.ts";
 import { KEY_BYTES } from "../../../core/base/sealed-bytes.ts";
 import { keyFilesIn } from "../../../core/identity/key-file.ts";
 import { recordsIn } from "./state-records.ts";
@@ -72,14 +74,27 @@ const recordShape = z.object({
 const revokedShape = z.object({ tokenId: z.string(), until: z.int() });
 const secretShape = z.object({ name: z.string(), value: z.instanceof(Uint8Array) });
 
-const BUSY_TIMEOUT_MS = 5000;
+/** SQLite's primary result codes for a file that is locked or read-only, and for a disk that fails. */
+const unavailable = new Set([SQLITE_BUSY, 8, 10, 13, 14]);
 const SWEEP_MS = 10 * 60 * 1000;
 
 /** The state in an SQLite file (mode 0600), which several processes may share. */
 export function openStateFile(file: string): StateStore & { sweep(runningMs?: number): void } {
-  const database = openWalDatabase(file, BUSY_TIMEOUT_MS);
-  database.exec(schema);
+  const database = openWalDatabase(file);
+  database.exec(`${schema}; PRAGMA busy_timeout = 0`);
   const prepare = memoize((sql) => database.prepare(sql));
+
+  /** @throws Refusal `busy` while the file cannot be used */
+  async function run<Result>(work: () => Result): Promise<Result> {
+    try {
+      return await whenUnlocked(work);
+    } catch (cause) {
+      if (!unavailable.has(resultCode(cause) ?? 0)) throw cause;
+      const detail = `${file}: ${errorMessage(cause)}`;
+      throw new Refusal("busy", { detail, retryAfter: 1, cause });
+    }
+  }
+
   database.function("now", epochSeconds);
   const records = recordsIn({
     name: "records",
@@ -93,7 +108,7 @@ export function openStateFile(file: string): StateStore & { sweep(runningMs?: nu
     keyOf: (id) => id,
     async query(sql, values) {
       const named = values.map((value, at) => [`$${at + 1}`, value] as const);
-      return prepare(sql).all(Object.fromEntries(named));
+      return run(() => prepare(sql).all(Object.fromEntries(named)));
     },
   });
 
@@ -129,13 +144,13 @@ export function openStateFile(file: string): StateStore & { sweep(runningMs?: nu
     noteCall: (grantId, tool, expires) =>
       records.insertMissing("Call", `${grantId} ${tool}`, { payload: tool, grantId, expires }),
     async revokeToken(tokenId, until) {
-      prepare("INSERT OR REPLACE INTO revoked VALUES (?, ?)").run(tokenId, until);
+      await run(() => prepare("INSERT OR REPLACE INTO revoked VALUES (?, ?)").run(tokenId, until));
     },
     isTokenRevoked: (tokenId) =>
       prepare("SELECT 1 FROM revoked WHERE token_id = ?").get(tokenId) !== undefined,
     isGrantEnded: (grantId) => prepare(currentGrantSql).get(grantId) === undefined,
     async secret(name, made) {
-      prepare("INSERT OR IGNORE INTO secrets VALUES (?, ?)").run(name, made);
+      await run(() => prepare("INSERT OR IGNORE INTO secrets VALUES (?, ?)").run(name, made));
       const row = prepare("SELECT name, value FROM secrets WHERE name = ?").get(name);
       return secretShape.parse(row).value;
     },
