@@ -137,7 +137,8 @@ for (const [server, type] of [
       const order_by = [{ column: "must", direction }, { column: "id" }];
       t.same(await ids({ order_by }), direction === "ASC" ? [1, 2, 3] : [3, 1, 2]);
       const after = { order_by, after: [null, 1] };
-      t.same(await ids(after), direction === "ASC" ? [2, 3] : [2]);
+      const rest = direction === "ASC" ? [2, 3] : [2];
+      t.match(await ids(after), type === "jsonb" ? rest : /after takes no JSON/);
     }
   });
 }
@@ -181,6 +182,72 @@ t.test(
     t.match(await describe(scene, "parts"), { keys: [["id"]] });
   },
 );
+
+t.test(
+  "nulls of PostgreSQL from before a constraint are in the pages of their column",
+  async (t) => {
+    const scene = await freshPostgres(t);
+    const { ask, sql } = scene;
+    await sql(
+      "create table main.items (id int primary key, rank int, size int not null)",
+      "insert into main.items values (1, null, 1), (2, 5, 1)",
+      "alter table main.items add constraint ranked not null rank not valid",
+    );
+    const nullable = [false, true, false];
+    t.match(await describe(scene, "items"), {
+      columns: nullable.map((one) => ({ nullable: one })),
+    });
+    for (const direction of ["ASC", "DESC"]) {
+      const order_by = [{ column: "rank", direction }, { column: "id" }];
+      const ids = direction === "ASC" ? [{ id: 1 }, { id: 2 }] : [{ id: 2 }, { id: 1 }];
+      const page = { columns: ["id"], order_by };
+      t.same((await ask(selectAll("items", page))).body.data, ids);
+      const after = direction === "ASC" ? [null, 1] : [5, 2];
+      t.same((await ask(selectAll("items", { ...page, after }))).body.data, ids.slice(1));
+    }
+  },
+);
+
+for (const [server, open, ignoring] of [
+  ["SQLite", freshSqlite, "nocase"],
+  ["SQLite", freshSqlite, "rtrim"],
+  ["PostgreSQL", freshPostgres, "main.ignoring"],
+] as const) {
+  t.test(
+    `a key that compares otherwise than its column orders no pages (${ignoring})`,
+    async (t) => {
+      const { ask, sql } = await open(t);
+      const [own, bytes] = server === "SQLite" ? ["", "binary"] : ["main.", '"C"'];
+      if (server === "PostgreSQL") {
+        await sql(
+          "create collation main.ignoring (provider = icu, locale = 'und-u-ks-level2', deterministic = false)",
+        );
+      }
+      const other = ignoring === "rtrim" ? "a " : "A";
+      await sql(
+        `create table ${own}words (word text collate ${ignoring} not null, n int)`,
+        `create unique index by_bytes on ${own}words (word collate ${bytes})`,
+        `insert into ${own}words values ('a', 1), ('${other}', 2)`,
+        `create table ${own}keys (word text collate ${ignoring} not null primary key, n int)`,
+        `insert into ${own}keys values ('a', 1), ('b', 2)`,
+        `create table ${own}plain (word text not null, n int)`,
+        `create unique index by_letters on ${own}plain (word collate ${ignoring})`,
+        `insert into ${own}plain values ('a', 1), ('b', 2)`,
+      );
+      const page = { order_by: { column: "word" }, after: ["a"] };
+      t.match(await ask(selectAll("words", page)), refusal(400, "order_not_unique"));
+      for (const table of ["keys", "plain"]) {
+        t.same((await ask(selectAll(table, page))).body.data, [{ word: "b", n: 2 }], table);
+      }
+      if (server !== "SQLite") return;
+      await sql(
+        `create table compact (word text collate ${ignoring} not null, n int,
+        primary key (word collate binary)) without rowid`,
+      );
+      t.match(await ask(selectAll("compact", page)), refusal(400, "order_not_unique"));
+    },
+  );
+}
 
 for (const schema of ["public", "elsewhere"]) {
   t.test(
@@ -1060,8 +1127,8 @@ class RoundTrip {
       const page = await this.#data(`${order},"limit":1${after}`);
       const [, id, cell] = /^\{"id":(\d+),"cell":(.*)\}$/s.exec(page) ?? [];
       if (id === undefined) break;
-      // `after` takes no arrays and objects.
-      if (/^"?[[{]/.test(cell ?? "")) return;
+      // `after` takes no arrays and objects, and no JSON that is stored as text.
+      if (this.#type === "json" || /^"?[[{]/.test(cell ?? "")) return;
       pages.push(page);
       after = `,"after":[${cell},${id}]`;
     }

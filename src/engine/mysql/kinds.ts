@@ -223,6 +223,7 @@ const presentDocument = (document: Fragment) => sql`nullif(${compactSql(document
 const comparingDocuments: Partial<MysqlKind> = {
   compared: presentDocument,
   grouped: presentDocument,
+  sortsSpellings: true,
   asFamily: (document) => exactText.column(presentDocument(document), false),
   operand: presentDocument,
 };

@@ -311,7 +311,8 @@ export function findKind(type: TypeDescription): PostgresKind {
     const operand = elementId === 0 ? presentJson("json") : (column: Fragment) => column;
     const compared = (column: Fragment) => sql`cast(${operand(column)} as ${type})`;
     const grouped = (column: Fragment) => withoutSpaceSql(operand(column));
-    return { ...kind, compare, compared, asFamily: compared, castFails: true, grouped, operand };
+    const sorted = { grouped, sortsSpellings: true };
+    return { ...kind, compare, compared, asFamily: compared, castFails: true, operand, ...sorted };
   }
   if (id === JSONB_TYPE) {
     const present = presentJson("jsonb");

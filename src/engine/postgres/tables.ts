@@ -66,7 +66,10 @@ export async function readTable(context: PostgresContext, name: string): Promise
     select class.relkind, attribute.attname,
       pg_catalog.format_type(attribute.atttypid, attribute.atttypmod),
       base.oid, coalesce(element.oid, 0),
-      pg_catalog.format_type(base.oid, -1), attribute.attnotnull, attribute.attidentity,
+      pg_catalog.format_type(base.oid, -1), attribute.attnotnull and not exists (
+        select 1 from pg_catalog.pg_constraint as rule where rule.conrelid = class.oid
+          and rule.contype = 'n' and not rule.convalidated and attribute.attnum = any (rule.conkey)),
+      attribute.attidentity,
       coalesce(element.modifier, base.modifier),
       exists (select 1 from pg_catalog.pg_index as index where index.indrelid = class.oid
         and index.indisprimary and attribute.attnum = any (index.indkey)) and not ${repeatsKeys},
@@ -167,11 +170,13 @@ function numericSize(modifier: number, type: number): Pick<TypeDescription, "len
     : { length: size, scale: undefined };
 }
 
-/** Servers before PostgreSQL 15 have no `indnullsnotdistinct`. */
+/** An index may tell equal values apart. Servers before PostgreSQL 15 have no `indnullsnotdistinct`. */
 export function keysSql(schema: string, name: string): Fragment {
   return sql`select entry.indexrelid, case when entry.indisprimary then 1 else 0 end,
       case when entry.indpred is null and entry.indimmediate and entry.indisvalid
-        and not entry.indisexclusion then attribute.attname end,
+        and not entry.indisexclusion and (entry.indcollation[place] = attribute.attcollation or (
+          select collisdeterministic from pg_catalog.pg_collation where oid = attribute.attcollation
+        )) then attribute.attname end,
       pg_catalog.to_jsonb(entry) ->> 'indnullsnotdistinct'
     from pg_catalog.pg_index as entry
     join pg_catalog.pg_class as class on class.oid = entry.indrelid

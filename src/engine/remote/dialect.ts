@@ -81,6 +81,8 @@ export interface Failures {
 export interface RemoteColumn extends Column {
   readonly isNullable: boolean;
   readonly isKey: boolean;
+  /** True if values that the column takes for equal are different in a unique index. */
+  readonly isFolded?: boolean;
 }
 
 /** Methods throw `EngineRefusal` and what the session throws. */

@@ -1,4 +1,5 @@
 import { sql } from "kysely";
+import { memoize } from "../../core/base/memoize.ts";
 import { didYouMean, formatHint, suggestion } from "../../core/base/suggestion.ts";
 import type { CellValue, Exists, InnerSelect, Row } from "../../core/query/tree.ts";
 import { EngineRefusal } from "../refusal.ts";
@@ -43,6 +44,8 @@ export interface ColumnKind {
   readonly sorted?:
     | { column(column: Fragment): Fragment; value(compared: unknown): unknown }
     | undefined;
+  /** True if values are sorted by a text that clients may write in another way. */
+  readonly sortsSpellings?: boolean;
   /** The column where values are grouped or sorted, if not the bare column. */
   readonly grouped?: ((column: Fragment) => Fragment) | undefined;
   /** True if `compared` or `asFamily` fails for some values. */
@@ -141,12 +144,7 @@ export interface ColumnReference<Found extends Column = Column> {
 export type Resolve<Found extends Column = Column> = (name: string) => ColumnReference<Found>;
 
 export function columnsOf<Found extends Column>(scope: Scope<Found>): Resolve<Found> {
-  const known = new Map<string, ColumnReference<Found>>();
-  return (name) => {
-    const found = known.get(name) ?? resolveColumn(scope, name);
-    known.set(name, found);
-    return found;
-  };
+  return memoize((name) => resolveColumn(scope, name));
 }
 
 /**

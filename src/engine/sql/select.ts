@@ -64,14 +64,15 @@ interface TableKeys {
 }
 
 export function tableKeys(
-  columns: readonly { name: string; isKey: boolean; isNullable: boolean }[],
+  columns: readonly { name: string; isKey: boolean; isNullable: boolean; isFolded?: boolean }[],
   keys: readonly UniqueKey[],
 ): TableKeys {
   const primary = columns.filter(({ isKey }) => isKey);
-  const required = new Set(columns.filter((one) => !one.isNullable).map(({ name }) => name));
+  const certain = columns.filter((one) => !one.isNullable && one.isFolded !== true);
+  const required = new Set(certain.map(({ name }) => name));
   const single = keys.flatMap((key) => (key.columns.length === 1 ? key.columns : []));
   return {
-    primary: primary.some(({ isNullable }) => isNullable) ? [] : primary.map(({ name }) => name),
+    primary: primary.every(({ name }) => required.has(name)) ? primary.map(({ name }) => name) : [],
     unique: new Set(single.filter((name) => required.has(name))),
   };
 }
@@ -148,10 +149,14 @@ function rangesAfter(
 }
 
 function requireSorted(
-  { name, kind }: Column,
+  { name, type, kind }: Column,
   given: CellValue,
   { sortedBytes = Number.POSITIVE_INFINITY }: PageDialect,
 ): void {
+  if (kind.sortsSpellings === true) {
+    const problem = `Column "${name}" (${type}): after takes no JSON that is stored as text`;
+    throw new EngineRefusal("not_supported", `${problem}; order by another column`);
+  }
   if (typeof given !== "string" || 4 * given.length <= sortedBytes) return;
   const size = kind.family === "bytes" ? (given.length * 3) / 4 : 4 * [...given].length;
   if (size <= sortedBytes) return;

@@ -1,5 +1,6 @@
 import type { DatabaseSync, SQLOutputValue } from "node:sqlite";
 import { sql } from "kysely";
+import { memoize } from "../../core/base/memoize.ts";
 import { foldCase } from "../../core/query/names.ts";
 import type { ColumnDefinition } from "../../core/query/tree.ts";
 import { EngineRefusal } from "../refusal.ts";
@@ -95,13 +96,10 @@ function readNewTable(context: SqliteContext, name: string): SqliteTable {
   const all = [...found];
   const definition = String(all[0]?.[6] ?? "");
   const isView = /^create view/i.test(definition);
-  const columns = new Map(all.map((row) => readColumn(row, isView)).map((one) => [one.name, one]));
-  const indexed = new Map<string, boolean>();
-  const isIndexed = (column: string) => {
-    const found = indexed.get(column) ?? startsIndex(context, name, column);
-    indexed.set(column, found);
-    return found;
-  };
+  const folded = /\bcollate\b/i.test(definition) ? findFolded(context, name) : [];
+  const read = all.map((row) => readColumn(row, isView, folded));
+  const columns = new Map(read.map((column) => [column.name, column]));
+  const isIndexed = memoize((column: string) => startsIndex(context, name, column));
   const isVirtual = /^create virtual/i.test(definition);
   const hasConflictClause = /\bon\s+conflict\b/i.test(definition);
   const hasTriggers = Number(all[0]?.[7]) === 1;
@@ -116,7 +114,7 @@ function readNewTable(context: SqliteContext, name: string): SqliteTable {
   throw tableNotFound(name, context.database, names);
 }
 
-function readColumn(row: ResultRow, isView: boolean): SqliteColumn {
+function readColumn(row: ResultRow, isView: boolean, folded: readonly unknown[]): SqliteColumn {
   const { 0: name, 1: storage, 2: declared, 3: isKey, 4: isRequired, 5: isComputed } = row;
   // SQLite calls the expressions of a view blobs.
   const type = String(declared || storage).replace(isView ? /^blob$/i : /^$/, "");
@@ -127,7 +125,27 @@ function readColumn(row: ResultRow, isView: boolean): SqliteColumn {
     isKey: Number(isKey) === 1,
     isNullable: Number(isRequired) !== 1,
     isComputed: Number(isComputed) === 1,
+    isFolded: folded.includes(name),
   };
+}
+
+/** Columns whose own comparison takes for equal what a unique index of theirs tells apart. */
+function findFolded({ session, schema }: SqliteContext, table: string): unknown[] {
+  const parts = rows(
+    session.connection,
+    sql`select part."name", part."coll" from pragma_index_list(${table}, ${schema}) as list
+      join pragma_index_xinfo(list."name", ${schema}) as part
+      join pragma_collation_list as known on known."name" = part."coll" collate nocase
+      where list."unique" = 1 and part."key" = 1 and part."name" is not null`,
+  );
+  return [...parts].flatMap(({ 0: name, 1: collation }) => {
+    const folds = (text: string) =>
+      sql`("own" = ${text} and 'a' <> ${text} collate ${sql.id(String(collation))})`;
+    const column = sql`select ${sql.id(String(name))} as "own" from ${sql.id(schema, table)}`;
+    const probe = sql`select 1 from (${column} where false union all select 'a')`;
+    const folded = sql`${probe} where ${folds("A")} or ${folds("a ")}`;
+    return Array.from(rows(session.connection, folded), () => name);
+  });
 }
 
 function startsIndex({ session, schema }: SqliteContext, table: string, column: string): boolean {
@@ -147,13 +165,10 @@ export function keysSql(schema: string, name: string): Fragment {
     select '' as "key", 1 as "primary", "name" as "column", "pk" as "place"
       from pragma_table_xinfo(${name}, ${schema}) where "pk" > 0
     union all
-    select list."name", 0, part."name", part."seqno"
+    select list."name", 0, case list."partial" when 0 then part."name" end, part."seqno"
       from pragma_index_list(${name}, ${schema}) as list
       join pragma_index_info(list."name", ${schema}) as part
       where list."unique" = 1 and list."origin" <> 'pk'
-    union all
-    select list."name", 0, null, -1 from pragma_index_list(${name}, ${schema}) as list
-      where list."unique" = 1 and list."partial" = 1
   ) order by "primary" desc, "key", "place"`;
 }
 
