@@ -256,8 +256,8 @@ async function readExpectations(file: string) {
 }
 
 function inWords(allowed: boolean, code: string | undefined): string {
-  if (allowed) return "allowed";
-  return code === undefined ? "denied" : `denied with ${code}`;
+  const outcome = allowed ? "allowed" : "denied";
+  return code === undefined || code === "allowed" ? outcome : `${outcome} with ${code}`;
 }
 
 async function testAccess(file: string, options: CommonOptions): Promise<void> {

@@ -587,6 +587,31 @@ t.test("access check names the entry for a table and its limits", async (t) => {
   });
 });
 
+t.test("a user without an attribute of the row filter is denied, by check and who", async (t) => {
+  const filtered = (name: string) =>
+    grant(name, "main", "ReadOnly", 'row_filter = [{ column = "t", cmp = "=", value = "@team" }]');
+  const users = [
+    user("bare"),
+    user("lists", 'attributes = { team = ["a"] }'),
+    user("fit", 'attributes = { team = "a" }'),
+  ];
+  const names = ["bare", "lists", "fit", "staff:eve"];
+  const gatehouse = install(t, [...users, ...names.map(filtered)].join(""));
+  const answers = await gatehouse.runAll(names.map((name) => `access check ${name} Select main.t`));
+  t.strictSame(
+    answers.map(({ code }) => code),
+    [1, 1, 0, 0],
+    "attributes of an issuer's users are in their tokens",
+  );
+  t.match(
+    answers[0]?.stdout,
+    /^denied: bare SELECT on main\.t: .* but bare has no such attribute that is a single value/,
+  );
+  const { stdout } = await gatehouse.run("access who Select main.t --json");
+  const who = JSON.parse(stdout).map(({ username }: { username: string }) => username);
+  t.strictSame(who, ["fit", "staff:eve"]);
+});
+
 t.test("access who lists every user who may, with entry and limits", async (t) => {
   const gatehouse = install(t, policy + grant("ghost", "main", "Owner"));
   const { stdout, code } = await gatehouse.run("access who Delete main.tickets");
@@ -759,6 +784,14 @@ t.test("access test checks a policy against its expectations", async (t) => {
   writeFileSync(file, '[[expect]]\nuser = "rita"\nquery = "{}"\nallowed = false\n');
   const { stdout } = await gatehouse.run("access test", [file]);
   t.equal(stdout, "1 expectation, 0 failed\n");
+  const allowed = expectations.slice(0, expectations.indexOf("allowed = true") + 14);
+  for (const [code, answer] of [
+    ["x", `${file}:2: rita: expected allowed with x, found allowed\n1 expectation, 1 failed\n`],
+    ["allowed", "1 expectation, 0 failed\n"],
+  ]) {
+    writeFileSync(file, `${allowed}\ncode = "${code}"\n`);
+    t.equal((await gatehouse.run("access test", [file])).stdout, answer);
+  }
 });
 
 t.test("an invalid file of expectations is refused with its line", async (t) => {

@@ -16,15 +16,13 @@ import {
 } from "./policy.ts";
 import {
   boundaryName,
-  type DecidingEntry,
-  Denied,
   decidingEntry,
   entriesInForce,
   type QueryOrigin,
   type Reason,
 } from "./rights.ts";
-import { EVERY_DATABASE, isExternalUsername } from "./roles.ts";
-import { resolveRowFilter } from "./row-filter.ts";
+import { EVERY_DATABASE } from "./roles.ts";
+import { missingAttribute } from "./row-filter.ts";
 import { accountObstacle, ownGrants, type Snapshot } from "./snapshot.ts";
 
 type Obstacle = Exclude<Answer, "allowed">;
@@ -42,19 +40,6 @@ export interface EffectiveAccess extends Place {
   readonly entry: string;
   readonly boundary?: string;
   readonly reason?: Obstacle;
-}
-
-/** Why no row is within the entry's filter. Attributes of external users are in their tokens. */
-function filterObstacle(snapshot: Snapshot, caller: Caller, entry: DecidingEntry) {
-  const { username, attributes } = caller;
-  if (isExternalUsername(username) && attributes === undefined) return undefined;
-  try {
-    resolveRowFilter(entry, caller, snapshot.users.get(username));
-    return undefined;
-  } catch (error) {
-    if (error instanceof Denied) return error.objection.reason;
-    throw error;
-  }
 }
 
 /** The rights of a place. Users cannot be managed over MCP. */
@@ -79,7 +64,7 @@ function accessVia(
   const group = groupOf(readHolder(caller.username));
   const obstacle =
     (group === undefined ? accountObstacle(snapshot, caller.username) : undefined) ??
-    (entry.isExpired ? undefined : filterObstacle(snapshot, caller, entry));
+    (entry.isExpired ? undefined : missingAttribute(snapshot, caller, entry)?.reason);
   const where = { database, ...(table === undefined ? {} : { table }) };
   const none = { ...where, operations: [], requireApproval: [], entry: entry.name };
   if (obstacle !== undefined) return { ...none, reason: obstacle };

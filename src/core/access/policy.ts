@@ -37,6 +37,7 @@ import {
   type Reason,
 } from "./rights.ts";
 import { type EntryRole, EVERY_DATABASE, type Role, roleAllows, widestRole } from "./roles.ts";
+import { missingAttribute } from "./row-filter.ts";
 import { nameDenial, type Snapshot, tokenDenial } from "./snapshot.ts";
 
 function deny(reason: Reason, role?: EntryRole, entry?: string, message?: string): Decision {
@@ -413,11 +414,13 @@ export function explainAccess(
     const decision = decideWholeDatabase(snapshot, subject, permission, database, context, table);
     if (!decision.allowed) return decision;
   }
-  const grant = given.rights[0]?.entry.grant;
+  const entry = given.rights[0]?.entry;
+  const missing = entry && missingAttribute(snapshot, caller, entry);
+  if (missing !== undefined) return denied(missing);
   const approvals = [...neededApprovals(database, given)];
   return {
     ...granted(given),
-    ...(grant === undefined ? {} : { grant: within(grant, given.boundaries) }),
+    ...(entry === undefined ? {} : { grant: within(entry.grant, given.boundaries) }),
     ...(approvals.length === 0 ? {} : { approvals }),
   };
 }

@@ -22,9 +22,11 @@ import {
   type Decision,
   Denied,
   filterAdditions,
+  type Objection,
   type TableFilter,
   unnarrowable,
 } from "./rights.ts";
+import { isExternalUsername } from "./roles.ts";
 import type { Snapshot } from "./snapshot.ts";
 
 export interface ColumnSpelling {
@@ -73,12 +75,12 @@ function neededKind(cmp: RowCondition["cmp"]): string {
   return cmp === "=" || cmp === "!=" ? "a single value" : "a whole number";
 }
 
-/** The row filter of an entry with the caller's attributes. @throws Denied */
-export function resolveRowFilter(
+/** The row filter of an entry with the caller's attributes, or which one is missing. */
+function resolveRowFilter(
   entry: DecidingEntry,
   { username, attributes }: Caller,
   record: User | undefined,
-): readonly RowCondition[] {
+): readonly RowCondition[] | Objection {
   const { rowFilter = [] } = entry.grant;
   const isReference = (one: Literal) => typeof one === "string" && attributeReference.test(one);
   const resolve = (one: Literal): AttributeValue | undefined => {
@@ -102,11 +104,23 @@ export function resolveRowFilter(
     if (resolved === undefined || !isFit) {
       const name = isList(value) ? value.find(isReference) : value;
       const message = `Rows are limited by ${quoteName(column)} ${cmp} ${String(name)}, but ${username} has no such attribute that is ${kind}: an administrator must set it`;
-      throw new Denied({ reason: "attribute_missing", message, entry });
+      return { reason: "attribute_missing", message, entry };
     }
     filter.push({ column, cmp, value: resolved });
   }
   return filter;
+}
+
+/** Why the filter leaves the caller no row. Attributes of external users are in their tokens. */
+export function missingAttribute(
+  snapshot: Snapshot,
+  caller: Caller,
+  entry: DecidingEntry,
+): Objection | undefined {
+  const { username, attributes } = caller;
+  if (isExternalUsername(username) && attributes === undefined) return undefined;
+  const filter = resolveRowFilter(entry, caller, snapshot.users.get(username));
+  return "reason" in filter ? filter : undefined;
 }
 
 /** True if a cell meets the condition under any comparison rules of the database. */
@@ -263,7 +277,9 @@ function filterTable(
   if (rowFilter === undefined) return undefined;
   let filter = rowFilters.get(entry);
   if (filter === undefined) {
-    filter = resolveRowFilter(entry, subject, snapshot.users.get(subject.username));
+    const resolved = resolveRowFilter(entry, subject, snapshot.users.get(subject.username));
+    if ("reason" in resolved) throw new Denied(resolved);
+    filter = resolved;
     rowFilters.set(entry, filter);
   }
   if (node.optional.has(name)) {
