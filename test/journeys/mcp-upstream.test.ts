@@ -1,7 +1,9 @@
+import { EventEmitter, once } from "node:events";
 import { readFile, rename, writeFile } from "node:fs/promises";
 import type { IncomingMessage } from "node:http";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
+import type { McpServer } from "@modelcontextprotocol/server";
 import t, { type Test } from "tap";
 import { makeKey } from "../../src/core/identity/key-store.ts";
 import { decodePart } from "../identity/forge.ts";
@@ -11,7 +13,7 @@ import { auditOf, startGateway, type TestGateway } from "../kit/gateway.ts";
 import { tables } from "../kit/tables.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
 import { connectEarlier, connectStateless } from "../mcp/clients.ts";
-import { FixtureServer } from "../mcp/fixture-server.ts";
+import { FixtureServer, keepEvents } from "../mcp/fixture-server.ts";
 import { handshakeCall, initialize, statelessCall } from "../mcp/messages.ts";
 import { obtainTokens } from "../oauth/flow.ts";
 import { postForm } from "../oauth/kit.ts";
@@ -223,6 +225,85 @@ t.test("a wait for a task is cut when its caller may call no tool any more", asy
   await gateway.edit((text) => text.replace('"ReadOnly"', '"None"'));
   await soon(t, "they are cut", () => waits.every(({ destroyed }) => destroyed));
   t.notOk(waits.some(({ complete }) => complete));
+});
+
+t.test("a stream is resumed only with the rights of its session's calls", async (t) => {
+  const ends = new EventEmitter();
+  const addReport = (server: McpServer) =>
+    server.registerTool("report", {}, async () => {
+      await once(ends, "report");
+      return { content: [{ type: "text", text: "the report" }] };
+    });
+  const fixture = new FixtureServer(addReport, {}, keepEvents());
+  const url = await fixture.listen();
+  t.teardown(() => fixture.close());
+  const rules = tables("mcp.tools", [{ name: "report", permission: "SELECT", database: "main" }]);
+  const gateway = await startGateway(t, {
+    home: await staffedHome(t, staff),
+    config: `[mcp]\nupstream = "${url}"\n${rules}`,
+  });
+  const token = await tokenOf(gateway, "alice");
+  async function giveAlice(role: string) {
+    await gateway.edit((text) => text.replace(/(?<="alice"\n.*\nrole = ")\w+/, role));
+    const list = statelessCall("tools/list");
+    await soon(t, "it is in force", async () => {
+      const { text } = await send(gateway, list, token);
+      return text.includes('"report"') === (role !== "None");
+    });
+  }
+
+  /** Calls the tool, and leaves before its response. */
+  async function call(session: string): Promise<string> {
+    const { headers, body } = handshakeCall("tools/call", { name: "report", arguments: {} });
+    const answer = await openAnswer(`${gateway.url}/mcp`, {
+      method: "POST",
+      headers: {
+        ...headers,
+        ...revision,
+        "mcp-session-id": session,
+        authorization: `Bearer ${token}`,
+      },
+      body,
+    });
+    answer.on("error", () => {});
+    const { value } = await answer[Symbol.asyncIterator]().next();
+    answer.destroy();
+    return /^id: (\d+)$/m.exec(String(value))?.[1] ?? "";
+  }
+  async function resume(session: string, last: string) {
+    const more = { ...revision, "mcp-session-id": session, "last-event-id": last };
+    const answer = await openStream(gateway, {}, token, more);
+    const received: string[] = [];
+    answer.on("data", (piece) => received.push(String(piece)));
+    return { answer, text: () => received.join("") };
+  }
+
+  const first = await beginSession(gateway, token);
+  const last = await call(first);
+  const resumed = await resume(first, last);
+  ends.emit("report");
+  await eventually("the response comes", () => resumed.text().includes("the report"));
+
+  const second = await beginSession(gateway, token);
+  const again = await call(second);
+  const open = await resume(second, again);
+  t.equal(open.answer.statusCode, 200);
+  await giveAlice("None");
+  await soon(t, "the resumed stream is cut", () => open.answer.destroyed);
+  ends.emit("report");
+  for (const [session, event] of [
+    [first, last],
+    [second, again],
+  ] as const)
+    t.equal((await resume(session, event)).answer.statusCode, 404);
+  t.notMatch(open.text(), "the report");
+
+  const third = await beginSession(gateway, token);
+  await giveAlice("ReadOnly");
+  const granted = await call(third);
+  await giveAlice("None");
+  ends.emit("report");
+  t.equal((await resume(third, granted)).answer.statusCode, 404, "a right that was had for a time");
 });
 
 t.test("an open stream is cut when another key gets the id of that of its token", async (t) => {

@@ -14,6 +14,7 @@ import {
   createMcpHandler,
   type EventStore,
   isLegacyRequest,
+  type JSONRPCMessage,
   type McpServer,
   type ServerOptions,
   WebStandardStreamableHTTPServerTransport,
@@ -25,6 +26,24 @@ interface FixtureRequest {
   readonly method: string;
   readonly headers: IncomingHttpHeaders;
   readonly body: string;
+}
+
+/** Keeps the events of all sessions, in order. */
+export function keepEvents(): EventStore {
+  const sent: { stream: string; message: JSONRPCMessage }[] = [];
+  return {
+    async storeEvent(stream, message) {
+      sent.push({ stream, message });
+      return String(sent.length - 1);
+    },
+    async replayEventsAfter(last, { send }) {
+      const stream = sent[Number(last)]?.stream ?? "";
+      for (const [id, event] of sent.entries()) {
+        if (id > Number(last) && event.stream === stream) await send(String(id), event.message);
+      }
+      return stream;
+    },
+  };
 }
 
 /**

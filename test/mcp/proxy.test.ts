@@ -209,6 +209,8 @@ t.test("a session with an open stream is not idle", async (t) => {
     await eventually("it counts as used", () => uses > before);
   }
   t.equal((await ask(endpoint.url, handshakeCall("tools/list", {}, session))).status, 200);
+  const again = { ...session, accept: "text/event-stream", "last-event-id": "1" };
+  t.equal((await ask(endpoint.url, { headers: again })).status, 409, "the server decides on it");
   stream.destroy();
 });
 
@@ -234,7 +236,7 @@ t.test("a client that disconnects while it is judged keeps no session in use", a
   t.equal((await ask(endpoint.url, list)).status, 200, "the proxy has seen it disconnect");
   left.resolve();
   for (let turn = 0; turn < 3; turn++) await ask(endpoint.url, list);
-  t.equal(uses, 1);
+  t.equal(uses, 2, "of the session and of its rights");
 });
 
 t.test("a session file survives kill -9 and contains no usable session ids", async (t) => {

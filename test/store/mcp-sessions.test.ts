@@ -1,6 +1,6 @@
 import { existsSync } from "node:fs";
 import path from "node:path";
-import type { EventStore, JSONRPCMessage, McpServer } from "@modelcontextprotocol/server";
+import type { McpServer } from "@modelcontextprotocol/server";
 import t, { type Test } from "tap";
 import { hashId } from "../../src/core/base/sealed-bytes.ts";
 import { sessionLimits } from "../../src/features/mcp/proxy/sessions.ts";
@@ -11,28 +11,13 @@ import { eventually } from "../kit/eventually.ts";
 import type { TestGateway } from "../kit/gateway.ts";
 import { tables } from "../kit/tables.ts";
 import { connectEarlier, connectStateless } from "../mcp/clients.ts";
-import { FixtureServer } from "../mcp/fixture-server.ts";
+import { FixtureServer, keepEvents } from "../mcp/fixture-server.ts";
 import { handshakeCall, initialize } from "../mcp/messages.ts";
 import { openOwn } from "./own-replica.ts";
 import { openReplicated } from "./round-robin.ts";
 
-/** The events that the MCP server has sent, in order. */
-const sent: { stream: string; message: JSONRPCMessage }[] = [];
-const events: EventStore = {
-  async storeEvent(stream, message) {
-    sent.push({ stream, message });
-    return String(sent.length - 1);
-  },
-  async replayEventsAfter(last, { send }) {
-    const stream = sent[Number(last)]?.stream ?? "";
-    for (const [id, event] of sent.entries()) {
-      if (id > Number(last) && event.stream === stream) await send(String(id), event.message);
-    }
-    return stream;
-  },
-};
 const servers: McpServer[] = [];
-const fixture = new FixtureServer((server) => servers.push(server), {}, events);
+const fixture = new FixtureServer((server) => servers.push(server), {}, keepEvents());
 const upstream = await fixture.listen();
 t.teardown(() => fixture.close());
 const policy = tables("mcp.tools", [

@@ -5,6 +5,7 @@ import type { Decision } from "../../../core/access/rights.ts";
 import { runCooperatively } from "../../../core/base/cooperative-scheduling.ts";
 import { memoize } from "../../../core/base/memoize.ts";
 import { Refusal, type RefusalCode } from "../../../core/base/refusal.ts";
+import { hashId } from "../../../core/base/sealed-bytes.ts";
 import { foldHeader } from "../../../core/config/kinds.ts";
 import type { Configuration } from "../../../core/config/schema.ts";
 import { commonHeaders } from "../../../core/http/answer.ts";
@@ -12,7 +13,7 @@ import { type Exchange, queryOrigin } from "../../../core/http/exchange.ts";
 import type { Gateway } from "../../../core/http/gateway.ts";
 import { countCall, requireAllowed } from "../../../core/http/query.ts";
 import { accountOf } from "../../../core/identity/revocations.ts";
-import { isObject, parseUnrounded } from "../../../core/json/exact.ts";
+import { isObject, parseUnrounded, writeDigits } from "../../../core/json/exact.ts";
 import { requireOneReading } from "../../../core/json/one-reading.ts";
 import {
   AnswerStream,
@@ -48,7 +49,7 @@ import {
   requireCallRate,
   requireMethod,
 } from "../message.ts";
-import { mayUse } from "../rights.ts";
+import { callerAccess, mayUse } from "../rights.ts";
 import {
   assignTasks,
   MAX_STREAMS_PER_USER,
@@ -84,6 +85,8 @@ interface AuthorizedMessage {
   readonly identity: Identity;
   /** Of sessions and tasks. */
   readonly owner: string;
+  /** A digest of the caller's rights now. */
+  readonly rights: () => string;
 }
 
 function findRule({ configuration }: Gateway, tool: string | undefined): ToolRule | undefined {
@@ -157,6 +160,38 @@ async function identify(
   return { username, roles: [decision.role ?? ""], databases: [database] };
 }
 
+/** Everything by which the caller's calls are judged. */
+function digestRights(gateway: Gateway, exchange: Exchange, owner: string): string {
+  const { tools } = gateway.configuration.mcp;
+  const scopes = [...principalOf(exchange).scopes];
+  const rights = [owner, scopes, tools, callerAccess(gateway, exchange)];
+  return hashId(JSON.stringify(rights, writeDigits));
+}
+
+/** Key of the rights that the caller has had in a session since its start. */
+const rightsKey = (sessionId: string) => `${sessionId}\n`;
+
+/**
+ * A stream that is resumed may have the response to any call of its session, which was judged by
+ * earlier rights. @throws McpRefused `sessionNotFound`
+ */
+async function requireSameRights(
+  sessions: SessionRegister,
+  { request, verdict }: Exchange,
+  { sessionId, rights }: AuthorizedMessage,
+): Promise<void> {
+  if (sessionId === undefined) return;
+  const now = rights();
+  const isSame = await sessions.use(rightsKey(sessionId), now);
+  if (!isSame) sessions.end(rightsKey(sessionId));
+  if (request.headers["last-event-id"] === undefined) return;
+  const problem = "Session not found: your rights have changed since it began";
+  if (!isSame) throw new McpRefused("sessionNotFound", problem, { status: 404 });
+  verdict.checkWhileOpen(() => {
+    if (rights() !== now) throw new Refusal("no_grant");
+  });
+}
+
 /** @throws McpRefused, or Refusal `insufficient_scope` */
 async function authorizeRequest(
   gateway: Gateway,
@@ -182,7 +217,10 @@ async function authorizeRequest(
   if (message !== undefined) requireMethod(message, principal, era);
   const identity = await identify(gateway, exchange, message);
   if (message !== undefined) await requireOwnTasks(sessions, message, owner);
-  return { message, era, sessionId, identity, owner };
+  const rights = () => digestRights(gateway, exchange, owner);
+  const judged = { message, era, sessionId, identity, owner, rights };
+  await requireSameRights(sessions, exchange, judged);
+  return judged;
 }
 
 /** True if the response may contain a list. Servers resend missed ones on a GET stream. */
@@ -432,7 +470,7 @@ async function noteSession(
   sessions: SessionRegister,
   method: string,
   answer: AnswerHead,
-  { message, era, sessionId, owner }: AuthorizedMessage,
+  { message, era, sessionId, owner, rights }: AuthorizedMessage,
 ): Promise<string | undefined> {
   if (era === "stateless") return undefined;
   const hasEnded = answer.status === 404 || (isSuccess(answer) && method === "DELETE");
@@ -442,19 +480,24 @@ async function noteSession(
   if (message?.method !== "initialize" || !isSuccess(answer)) {
     return answeredId === sessionId ? answeredId : undefined;
   }
-  if (await sessions.open(answeredId, owner)) return answeredId;
-  throw new Error("the MCP server has given one session to two users");
+  const isOwn = await sessions.open(answeredId, owner);
+  if (!isOwn) throw new Error("the MCP server has given one session to two users");
+  await sessions.open(rightsKey(answeredId), rights());
+  return answeredId;
 }
 
 function keepSessionInUse(
   sessions: SessionRegister,
-  { sessionId, owner }: AuthorizedMessage,
+  { sessionId, owner, rights }: AuthorizedMessage,
   response: ServerResponse,
   intervalMs: number,
 ): void {
   // A closed response emits no other `close`, so nothing would stop the timer.
   if (sessionId === undefined || response.closed) return;
-  const touch = async () => sessions.use(sessionId, owner);
+  const touch = async () => {
+    await sessions.use(sessionId, owner);
+    await sessions.use(rightsKey(sessionId), rights());
+  };
   // After a failure, the next interval tries again.
   const timer = setInterval(() => void touch().catch(() => {}), intervalMs);
   response.once("close", () => clearInterval(timer));
