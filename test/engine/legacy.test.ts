@@ -680,6 +680,42 @@ t.test("no year of MariaDB is found by its last two digits", async (t) => {
   t.same((await ask(selectAll("numbers", { include }))).body.data, [{ n: 7, wines: [] }]);
 });
 
+t.test("a date of zeros on MariaDB is not null", async (t) => {
+  const { ask, sql } = await freshMysql(t);
+  const columns = ["date", "datetime", "timestamp"].map((type) => `${type}s ${type} not null`);
+  await sql(
+    `create table main.days (id int primary key, ${columns}, maybe date)`,
+    "set sql_mode = ''",
+    "insert into main.days values (1, 0, 0, 0, 0), (2, 20200101, 20200101, 20200101, null)",
+    "create table main.numbers (id int primary key)",
+    "insert into main.numbers values (1), (2), (3)",
+  );
+  for (const column of ["dates", "datetimes", "timestamps", "maybe"]) {
+    const found = async (where: object) => {
+      const answer = await ask(selectAll("days", { columns: ["id"], where }));
+      return answer.body.data?.map((row) => Object(row).id) ?? answer.text;
+    };
+    const nulls = column === "maybe" ? [2] : [];
+    t.same(await found(equal(column, null)), nulls, column);
+    t.same(await found({ column, cmp: "IN", value: [null, "2001-01-01"] }), nulls, column);
+    t.same(await found({ not: equal(column, null) }), column === "maybe" ? [1] : [1, 2], column);
+    const join = { table: "days", on: "numbers.id = days.id", join_type: "LEFT" };
+    const absent = { columns: ["numbers.id"], join, where: equal(`days.${column}`, null) };
+    const rows = [...nulls, 3].map((id) => ({ id }));
+    t.same((await ask(selectAll("numbers", absent))).body.data, rows, column);
+    const order_by = [
+      { column, direction: "DESC" },
+      { column: "days.id" },
+      { column: "numbers.id" },
+    ];
+    const zero = /time/.test(column) ? "0000-00-00T00:00:00" : "0000-00-00";
+    const after = [column === "timestamps" ? `${zero}Z` : zero, 1, 1];
+    const page = { columns: ["numbers.id"], join, order_by, after };
+    t.same((await ask(selectAll("numbers", page))).body.data, rows.toReversed(), column);
+  }
+  t.match(await ask(remove("days", equal("dates", null))), { body: { affected: 0 } });
+});
+
 t.test("no setting of a PostgreSQL database changes a value", async (t) => {
   const { database, sql, url } = await freshPostgres(t);
   await sql(

@@ -445,6 +445,8 @@ function zoneOffset(zone: string): number | undefined {
 
 export type MysqlKind = Encoded<Raw>;
 
+const noMoment = (moment: Fragment) => sql`(${moment} <=> null)`;
+
 export function findKind(type: TypeDescription): MysqlKind {
   const { dataType } = type;
   const codec = findCodec(type);
@@ -465,6 +467,8 @@ export function findKind(type: TypeDescription): MysqlKind {
     // A `set` combines its members, so they are not all of its values.
     labels: dataType === "enum" ? enumMembers(type.columnType) : undefined,
     sorted: /^(enum|set)$/.test(dataType) ? placesOf(type) : undefined,
+    // With `is null`, the server finds the date `0000-00-00` of a column that is never null.
+    ...(family === "date" || family === "instant" ? { isNull: noMoment } : {}),
     isFloat: codec === floats,
     ...(codec === documents ? comparingDocuments : {}),
     bounds: family === "boolean" ? (codec === flags ? flagBounds : undefined) : findBounds(type),

@@ -305,6 +305,7 @@ function ownComparisonSql(reference: ColumnReference, comparison: ValueCompariso
   const { column } = reference;
   const name = columnSql(reference);
   const left = column.kind.compared?.(name) ?? name;
+  const isNull = () => column.kind.isNull?.(left) ?? sql`${left} is null`;
   const formsOf = (one: CellValue): readonly unknown[] =>
     (one === null ? undefined : column.kind.forms?.(one)) ?? [comparedValue(column, one)];
   switch (cmp) {
@@ -314,7 +315,7 @@ function ownComparisonSql(reference: ColumnReference, comparison: ValueCompariso
       const among =
         present.length === 0 ? sql`false` : amongSql(left, present.flatMap(formsOf), true);
       // A null in the list matches nulls, as `=` with null does.
-      return present.length === values.length ? among : sql`(${among} or ${left} is null)`;
+      return present.length === values.length ? among : sql`(${among} or ${isNull()})`;
     }
     case "NOT IN": {
       const values = asList(value);
@@ -331,7 +332,7 @@ function ownComparisonSql(reference: ColumnReference, comparison: ValueCompariso
     case "=":
     case "!=": {
       const isEqual = cmp === "=";
-      if (value === null) return isEqual ? sql`${left} is null` : sql`${left} is not null`;
+      if (value === null) return isEqual ? isNull() : sql`${left} is not null`;
       const forms = formsOf(value);
       if (forms.length !== 1) return amongSql(left, forms, isEqual);
       return sql`${left} ${orderings[cmp]} ${forms[0]}`;

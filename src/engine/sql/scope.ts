@@ -23,6 +23,8 @@ export interface ColumnKind {
   compare(value: PresentValue): unknown;
   /** All stored values that are returned like this one, for `=` and lists, if not one as `compare`. */
   forms?(value: PresentValue): readonly unknown[] | undefined;
+  /** The test for null, if `is null` finds other values too. */
+  isNull?(column: Fragment): Fragment;
   /** The column in comparisons, if not the bare column. */
   compared?(column: Fragment): Fragment;
   /**

@@ -112,6 +112,7 @@ interface PageDialect {
 /** A column of the order, with the value that rows come after. */
 interface Bound extends Omit<OrderTerm, "reference"> {
   readonly column: Fragment;
+  readonly isNull: Fragment;
   readonly value: unknown;
 }
 
@@ -126,7 +127,9 @@ function rangesAfter(
     requireSorted(reference.column, given, dialect);
     const value = given === null ? null : sortedValue(reference.column, given);
     const column = columnSql(reference);
-    return { ...term, column: reference.column.kind.sorted?.column(column) ?? column, value };
+    const { sorted, isNull } = reference.column.kind;
+    const orNull = isNull?.(column) ?? sql`${column} is null`;
+    return { ...term, column: sorted?.column(column) ?? column, isNull: orNull, value };
   });
   const directions = new Set(terms.map(({ direction }) => direction));
   const isPlain =
@@ -173,15 +176,15 @@ function sortedValue({ kind, ...column }: Column, given: PresentValue): unknown 
   return grouped(sql`${comparedValue({ ...column, kind: { ...kind, compare: store } }, given)}`);
 }
 
-function equalSql({ column, value }: Bound, equal: PageDialect["equalFirst"]): Fragment {
-  if (value === null) return sql`${column} is null`;
+function equalSql({ column, isNull, value }: Bound, equal: PageDialect["equalFirst"]): Fragment {
+  if (value === null) return isNull;
   return equal?.(column, value) ?? sql`${column} = ${value}`;
 }
 
-function rangesBeyond({ column, direction, hasNulls, value }: Bound): Fragment[] {
+function rangesBeyond({ column, direction, hasNulls, isNull, value }: Bound): Fragment[] {
   if (value === null) return direction === "DESC" ? [] : [sql`${column} is not null`];
   if (direction === "ASC") return [sql`${column} > ${value}`];
-  return [sql`${column} < ${value}`, ...(hasNulls ? [sql`${column} is null`] : [])];
+  return [sql`${column} < ${value}`, ...(hasNulls ? [isNull] : [])];
 }
 
 interface AggregateSql<Kind> {
