@@ -5,8 +5,10 @@ import path from "node:path";
 import { pipeline, Readable } from "node:stream";
 import * as fc from "fast-check";
 import t, { type Test } from "tap";
+import type { ToolRule } from "../../src/features/mcp/proxy/proxy.ts";
 import {
   assignTasks,
+  MAX_STREAMS_PER_USER,
   OpenStreams,
   openSessionFile,
   type SessionRegister,
@@ -522,6 +524,45 @@ t.test("each user has an own limit of open subscriptions", async (t) => {
     return !taken.includes(undefined);
   };
   await eventually("no counts are left", () => ["alice", "bob"].every(isFree));
+});
+
+t.test("calls of one user beyond a number wait, and no others do", async (t) => {
+  const held: (() => void)[] = [];
+  const upstream = await new RecordingUpstream().listen(t);
+  upstream.answer = ({ body }, response) => {
+    if (String(body).includes("shown")) held.push(() => response.end(resultOf("{}")));
+    else response.writeHead(202).end();
+  };
+  let rules: readonly ToolRule[] = policy;
+  const setting = { grants: readers, policy: () => rules, target: `${upstream.url}/mcp` };
+  const { endpoint } = await openProxied(t, setting);
+  const most = MAX_STREAMS_PER_USER;
+  const arrived = (count: number) =>
+    eventually(`${count} have arrived`, () => held.length === count);
+  const calls = Array.from({ length: most }, () => ask(endpoint.url, call));
+  await arrived(most);
+  const left = request(endpoint.url, { method: "POST", headers: call.headers });
+  left.on("error", () => {}).end(call.body);
+  calls.push(ask(endpoint.url, call));
+  const reply = { ...handshakeCall(""), body: '{"jsonrpc":"2.0","id":7,"result":{}}' };
+  const { status } = await ask(endpoint.url, reply);
+  t.equal(status, 202, "a response to the server, for which a call may wait");
+  endpoint.principal = principalOf("bob");
+  calls.push(ask(endpoint.url, call));
+  await arrived(most + 1);
+  left.destroy();
+  for (let turn = 0; turn < 3; turn++) await ask(endpoint.url, reply);
+  held[0]?.();
+  await arrived(most + 2);
+
+  endpoint.principal = principalOf("alice");
+  const denied = ask(endpoint.url, call);
+  for (let turn = 0; turn < 3; turn++) await ask(endpoint.url, reply);
+  rules = [];
+  for (const end of held) end();
+  t.equal((await denied).status, 403, "it is judged again after the wait");
+  t.ok((await Promise.all(calls)).every(({ status }) => status === 200));
+  t.equal(held.length, most + 2, "neither is that made which its client left");
 });
 
 t.test("a list in JSON is filtered, and every number in it keeps its digits", async (t) => {

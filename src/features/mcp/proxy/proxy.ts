@@ -4,6 +4,7 @@ import { decideWholeDatabase } from "../../../core/access/policy.ts";
 import type { Decision } from "../../../core/access/rights.ts";
 import { runCooperatively } from "../../../core/base/cooperative-scheduling.ts";
 import { memoize } from "../../../core/base/memoize.ts";
+import { FairQueue } from "../../../core/base/queues.ts";
 import { Refusal, type RefusalCode } from "../../../core/base/refusal.ts";
 import { hashId } from "../../../core/base/sealed-bytes.ts";
 import { foldHeader } from "../../../core/config/kinds.ts";
@@ -23,6 +24,7 @@ import {
   type OnComplete,
   type ResponseHandling,
 } from "../../../core/upstream/answer-stream.ts";
+import { withSlot } from "../../../core/upstream/database.ts";
 import {
   fieldIn,
   fieldLines,
@@ -508,12 +510,16 @@ const failureMessages: Partial<Record<RefusalCode, string>> = {
   upstream_unreachable: "The MCP server does not respond",
   upstream_broken: "The MCP server sent no valid response",
   upstream_timeout: "The MCP server took too long to answer",
+  upstream_overloaded: "Too many of your calls are open: try again shortly",
 };
 
-function aboutServer(failure: Refusal): Refusal {
-  const { code, detail, cause } = failure;
+function aboutServer(failure: unknown): unknown {
+  if (!(failure instanceof Refusal)) return failure;
+  const { code, detail, cause, retryAfter } = failure;
   const message = failureMessages[code];
-  return message === undefined ? failure : new Refusal(code, { message, detail, cause });
+  return message === undefined
+    ? failure
+    : new Refusal(code, { message, detail, cause, retryAfter });
 }
 
 interface McpProxyOptions {
@@ -538,6 +544,11 @@ export function createMcpProxy(
     { origin: url.origin, socketPath: undefined },
     { connectTimeoutMs: connect * 1000, responseTimeoutMs },
   );
+  const calls = new FairQueue({
+    slots: Number.POSITIVE_INFINITY,
+    maxPerKey: MAX_STREAMS_PER_USER,
+    timeoutMs: responseTimeoutMs,
+  });
 
   /** @param mayRepeat true if the request may be sent again when its connection breaks early */
   function send(
@@ -552,7 +563,7 @@ export function createMcpProxy(
       // This happens when the upstream closes an idle connection.
       const isRepeated = mayRepeat && !hasReceived && hasBroken(failure);
       if (isRepeated) send(pool.open(), head, body, sink, false);
-      else sink.fail(aboutServer(failure));
+      else sink.fail(failure);
     };
     connection.send(head, body, new AnswerStream(sink, connection, limits, complete));
   }
@@ -598,12 +609,20 @@ export function createMcpProxy(
         const sessionId = await noteSession(sessions, method, answer, judged);
         return receive(answer, filter, sessionId, taskFilter);
       },
-      fail: reject,
+      fail: (failure) => reject(aboutServer(failure)),
     });
     const line = `${method} ${url.pathname}${url.search} HTTP/1.1`;
     const head = `${line}\r\nhost: ${url.host}\r\nconnection: keep-alive\r\n${fieldLines(headers)}\r\n`;
     // When its connection breaks, a call may have run.
-    send(pool.take(), head, body ?? nothing, sink, !isCall);
+    const run = () => send(pool.take(), head, body ?? nothing, sink, !isCall);
+    if (judged.message?.kind !== "request" || isSubscription(request, judged)) run();
+    else {
+      const { requireStillAllowed: authorizeAgain } = exchange.verdict;
+      withSlot(calls, { user: username, authorizeAgain }, sink, () => {
+        response.once("close", () => calls.release({ key: username }));
+        run();
+      });
+    }
     await promise;
   }
 
