@@ -409,12 +409,14 @@ t.test("a subscription reports only on the caller's own tasks", async (t) => {
 
 t.test("a task id that a tool returns at another place assigns no task", async (t) => {
   const row = '{"taskId":"t-1","task":{"taskId":"t-1"}}';
-  const answer = answering("application/json", resultOf(`{"structuredContent":${row}}`));
-  const { endpoint, upstream } = await openBefore(t, answer);
-  await ask(endpoint.url, call);
-  upstream.take();
-  await checkError(t, endpoint.url, handshakeCall("tasks/get", { taskId: "t-1" }), 200, -32602);
-  t.strictSame(upstream.take(), []);
+  const { endpoint, upstream } = await openBefore(t, answering("application/json"));
+  for (const result of [`{"structuredContent":${row}}`, '{"content":[],"taskId":"t-1"}']) {
+    upstream.answer = answering("application/json", resultOf(result));
+    await ask(endpoint.url, call);
+    upstream.take();
+    await checkError(t, endpoint.url, handshakeCall("tasks/get", { taskId: "t-1" }), 200, -32602);
+    t.strictSame(upstream.take(), []);
+  }
 });
 
 t.test("the id of a created task is found, however its response is cut", async () => {

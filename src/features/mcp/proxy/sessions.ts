@@ -141,6 +141,8 @@ const nothing = Buffer.alloc(0);
 
 /** Finds the task that a response creates, in JSON or events, as its pieces pass. */
 class TaskFinder {
+  /** True once nothing more is to be found. */
+  isDone = false;
   #depth = 0;
   /** The member that is being read at each depth. */
   readonly #members: string[] = [];
@@ -153,7 +155,7 @@ class TaskFinder {
   read(piece: string): string | undefined {
     let start = this.#begun === undefined ? -1 : 0;
     let isEscaped = this.#isEscaped;
-    for (let at = 0; at < piece.length; at++) {
+    for (let at = 0; at < piece.length && !this.isDone; at++) {
       const one = piece[at];
       if (isEscaped) isEscaped = false;
       else if (one === "\\") isEscaped = true;
@@ -165,7 +167,8 @@ class TaskFinder {
         start = -1;
         if (this.#depth > DEEPEST_PLACE) continue;
         this.#last = text;
-        if (taskPlaces.has(this.#members.slice(1, this.#depth + 1).join("."))) return text;
+        this.isDone = taskPlaces.has(this.#members.slice(1, this.#depth + 1).join("."));
+        if (this.isDone) return text;
       }
     }
     this.#isEscaped = isEscaped;
@@ -181,7 +184,11 @@ class TaskFinder {
     if (one === "{" || one === "[") this.#depth++;
     else if (one === "}" || one === "]") this.#depth--;
     else if (one !== ":" && one !== ",") return;
-    if (this.#depth <= DEEPEST_PLACE) this.#members[this.#depth] = one === ":" ? this.#last : "";
+    if (this.#depth > DEEPEST_PLACE) return;
+    this.#members[this.#depth] = one === ":" ? this.#last : "";
+    const [, outer, inner] = this.#members;
+    // A result with content creates no task. To read megabytes of content would take long.
+    this.isDone = this.#depth === 2 && outer === '"result"' && inner === '"content"';
   }
 }
 
@@ -212,12 +219,10 @@ export function separateRegisters(
  */
 export function assignTasks(sessions: SessionRegister, username: string): BodyFilter {
   const finder = new TaskFinder();
-  let isAssigned = false;
   return {
     async pass(piece) {
-      const text = isAssigned ? undefined : finder.read(piece.toString("latin1"));
+      const text = finder.isDone ? undefined : finder.read(piece.toString("latin1"));
       if (text === undefined) return piece;
-      isAssigned = true;
       const id = parseIfJson(Buffer.from(text, "latin1").toString("utf8"));
       if (typeof id === "string" && id.length <= LONGEST_ID) {
         await sessions.open(taskKey(id), username);
