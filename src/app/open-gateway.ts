@@ -62,7 +62,7 @@ import { CLIENT_TIMEOUT_MS } from "../core/upstream/answer-stream.ts";
 import { BackendGroup, type BackendOptions } from "../core/upstream/backends.ts";
 import { openUpstreamCredential, type UpstreamCredential } from "../core/upstream/credential.ts";
 import { type Database, DatabaseRouting, QueryMetrics } from "../core/upstream/database.ts";
-import type { HeaderPolicy } from "../core/upstream/headers.ts";
+import { forwardable, type HeaderPolicy } from "../core/upstream/headers.ts";
 import type { SchemaSource } from "../core/upstream/schema-source.ts";
 import { parseTarget, type UpstreamTarget } from "../core/upstream/target.ts";
 import {
@@ -450,7 +450,7 @@ function headerPolicy(
   credential: UpstreamCredential | undefined,
 ): HeaderPolicy {
   return {
-    forwardHeaders: new Set(upstream.forward_headers.map((name) => name.toLowerCase())),
+    forwardHeaders: forwardable(upstream.forward_headers),
     withheld: withheldHeaders({ auth, upstream }),
     forwardAuthorization: upstream.forward_authorization,
     withheldSchemes: new Set(auth.accept.filter((one) => one !== "bearer")),

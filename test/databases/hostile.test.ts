@@ -56,6 +56,7 @@ function json(body: unknown, status = 200, headers: Record<string, string> = {})
 
 const couch = await open(t, "couchdb", json({}), {
   auth: 'accept = ["bearer", "basic"]',
+  config: 'forward_headers = ["X-HTTP-Method-Override", "X-Own"]\n',
   isMeasured: true,
 });
 const search = await open(t, "opensearch", json({}), { isMeasured: true });
@@ -585,6 +586,7 @@ t.test("no header of a client takes the place of one of the gateway", async (t) 
       "X-Forwarded-For": "6.6.6.6",
       "X-Forwarded-Host": "evil.test",
       "X-HTTP-Method-Override": "DELETE",
+      "X-Own": "1",
       "Proxy-Authorization": "Basic eDp5",
     }),
   );
@@ -595,6 +597,7 @@ t.test("no header of a client takes the place of one of the gateway", async (t) 
   t.equal(url, "/alpha/_all_docs?startkey=%22a%0D%0AX-Evil%3A%201%22");
   t.equal(headers["x-gatehouse-user"], "rita");
   t.equal(headers["x-gatehouse-role"], "ReadOnly");
+  t.equal(headers["x-own"], "1");
   t.notMatch(JSON.stringify(headers), /evil|6\.6\.6\.6|override|proxy-auth/i);
 });
 

@@ -519,6 +519,11 @@ t.test(
     const [wide] = upstream.take();
     t.match(wide?.headers, { "x-own": "1", prefer: "3", "x-everywhere": "4" });
     for (const name of ["x_own", "x-method-override"]) t.notOk(wide?.headers[name], name);
+    const own = { ...queryHeaders(token), "X-Everywhere": "4", "X-Method-Override": "DELETE" };
+    await gateway.request("/query", { method: "POST", headers: own, body: select });
+    const [query] = upstream.take();
+    t.equal(query?.headers["x-everywhere"], "4");
+    t.notOk(query?.headers["x-method-override"]);
     await ask("GET /rows/main");
     const [plain] = upstream.take();
     for (const name of ["x-own", "prefer"]) t.notOk(plain?.headers[name], name);

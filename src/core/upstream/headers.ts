@@ -173,6 +173,12 @@ const acceptedFrom = memoize((name): "all" | "trusted peers" | "none" => {
   return name === folded ? "trusted peers" : "none";
 }, 256);
 
+/** Without those that are never forwarded, also if they are configured. In lower case. */
+export function forwardable(names: readonly string[]): ReadonlySet<string> {
+  const lower = names.map((name) => name.toLowerCase());
+  return new Set(lower.filter((name) => acceptedFrom(name) !== "none"));
+}
+
 /**
  * The client headers that may pass.
  *
