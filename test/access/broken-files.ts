@@ -68,16 +68,16 @@ ${entry}; database = "main"; role = "owner" => 4:  \(did you mean Owner\?\)$
 ${entry}; databse = "main" => 3: expires \(did you mean database\?\)$
 ${record}; ; [[user]]; username = "${SECRET}" => 4:  \(did you mean users\?\)$
 [[acl]]; username = "a"; database = "${SECRET}"; role = "Owner"; ; [[acl]]; username = "b"; database = "${SECRET.toUpperCase()}"; role = "Owner" => 8: ^another entry names a database that differs from this one only by case$
-${readWrite}; tables = % => 5: ^\`tables\` must be a list of tables <= [] | "a" | [1] | ["a", "a"]
+${readWrite}; tables = % => 5: ^\`tables\` must be a list of one or more tables, each once: <= [] | "a" | [1] | ["a", "a"]
 ${readWrite}; tables = % => 5: ^\`tables\` must be <= ["*"] | ["a*b"] | [".b"] | ["${SECRET}!"]
-${readWrite}; columns = % => 5: ^\`columns\` must be a list of columns, each once: names .* without \* <= [] | ["*"] | ["a.b"] | ["a", "a"] | true
-${readWrite}; writable_columns = % => 5: ^\`writable_columns\` must be a list <= ["*"] | "a"
-${readWrite}; require_where = % => 5: ^\`require_where\` must be a list of columns <= [] | ["a\u0000"]
+${readWrite}; columns = % => 5: ^\`columns\` must be a list of one or more columns, each once: names .* without \* <= [] | ["*"] | ["a.b"] | ["a", "a"] | true
+${readWrite}; writable_columns = % => 5: ^\`writable_columns\` must be a list of columns, each once: <= ["*"] | "a" | ["a", "a"]
+${readWrite}; require_where = % => 5: ^\`require_where\` must be a list of one or more columns <= [] | ["a\u0000"]
 ${readWrite}; row_filter = % => 5: ^\`row_filter\` must be a list of \{ column, cmp, value } <= [] | {} | [{  }] | [{ column = "a", cmp = "=" }] | [{ cmp = "=", value = 1 }] | [{ column = "a", cmp = "LIKE", value = "b" }] | [{ column = "a", cmp = "=", value = 1.5 }] | [{ column = "a", cmp = "=", value = [1] }] | [{ column = "a", cmp = "=", value = "@" }] | [{ column = "a", cmp = "=", value = "@a b" }] | [{ column = "a", cmp = "IN", value = 1 }] | [{ column = "a", cmp = "IN", value = ["@a"] }] | [{ column = "a", cmp = "<", value = "b" }] | [{ column = "a", cmp = "=", value = 1, x = 1 }]
 ${readWrite}; max_rows = % => 5: ^\`max_rows\` must be a whole number from 1$ <= 0 | -1 | 1.5 | "1"
 ${readWrite}; max_changes = % => 5: ^\`max_changes\` must be a whole number <= 0 | 9007199254740993
-${readWrite}; require_approval = % => 5: ^\`require_approval\` must be a list of SELECT <= [] | ["GRANT"]
-${readWrite}; approvers = % => 5: ^\`approvers\` must be a list of usernames and groups, such as "group:analysts"$ <= [] | ["a b"] | ["group:a b"]
+${readWrite}; require_approval = % => 5: ^\`require_approval\` must be a list of one or more rights, each once: SELECT, <= [] | ["GRANT"] | ["DELETE", "DELETE"]
+${readWrite}; approvers = % => 5: ^\`approvers\` must be a list of one or more usernames and groups, each once, such as "group:analysts"$ <= [] | ["a b"] | ["group:a b"]
 ${readWrite}; expires = % => 5: ^\`expires\` must be a time with its offset, such as <= 1 | 2026-12-24 | 2026-12-24T18:00:00 | "tomorrow"
 ${entry}; database = "main"; role = "Owner"; tables = ["a"] => 5: ^\`tables\` is allowed only with the role ReadWrite or ReadOnly or None$
 ${entry}; database = "main"; role = "None"; columns = ["a"] => 5: ^\`columns\` is allowed only with the role

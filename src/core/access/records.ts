@@ -136,8 +136,8 @@ export function writeRateLimit({ count: number, windowMs }: RateLimit): string {
   return `${number}/${unit}`;
 }
 
-const columnForm =
-  "a list of columns, each once: names of 1 to 128 characters without *, dots and quotes";
+const columnForm = "columns, each once: names of 1 to 128 characters without *, dots and quotes";
+const columnsForm = `a list of one or more ${columnForm}`;
 export const entryRoles: readonly EntryRole[] = [...roles, "None"];
 const narrowable: readonly EntryRole[] = ["ReadWrite", "ReadOnly"];
 const countForm = "a whole number from 1";
@@ -163,12 +163,12 @@ const limits = {
   require_approval: {
     field: "requireApproval",
     read: listOf((value) => approvable.some((known) => known === value)),
-    form: `a list of ${approvable.join(", ")}`,
+    form: `a list of one or more rights, each once: ${approvable.join(", ")}`,
   },
   approvers: {
     field: "approvers",
     read: listOf(isApprover),
-    form: 'a list of usernames and groups, such as "group:analysts"',
+    form: 'a list of one or more usernames and groups, each once, such as "group:analysts"',
   },
 } as const satisfies Record<string, KeyReader<keyof Grant & keyof Boundary>>;
 
@@ -176,14 +176,14 @@ export const entryKeys = {
   tables: {
     field: "tables",
     read: listOf(matching(tablePattern)),
-    form: 'a list of tables: names of letters, digits, "_", "-" and ".", not "." first, with * only at the end',
+    form: 'a list of one or more tables, each once: names of letters, digits, "_", "-" and ".", not "." first, with * only at the end',
     fits: [...narrowable, "None"],
   },
-  columns: { field: "columns", read: listOf(isColumn), form: columnForm, fits: narrowable },
+  columns: { field: "columns", read: listOf(isColumn), form: columnsForm, fits: narrowable },
   writable_columns: {
     field: "writableColumns",
     read: listOf(isColumn, 0),
-    form: columnForm,
+    form: `a list of ${columnForm}`,
     fits: narrowable,
   },
   row_filter: {
@@ -195,7 +195,7 @@ export const entryKeys = {
   require_where: {
     field: "requireWhere",
     read: listOf(isColumn),
-    form: columnForm,
+    form: columnsForm,
     fits: narrowable,
   },
   ...limits,

@@ -212,6 +212,7 @@ export function readPage({ request: { url = "" }, path }: Exchange) {
 export function readAccessQuestion({ request: { url = "" }, path }: Exchange) {
   const query = new URLSearchParams(url.slice(path.length));
   const groups = query.getAll("groups").flatMap(splitNames);
-  if (!groups.every(isExternalGroup)) throw new Refusal("invalid_group");
+  const message = "Invalid groups: only those of an issuer, <prefix>:<group>; local ones are known";
+  if (!groups.every(isExternalGroup)) throw new Refusal("invalid_group", { message });
   return { isEffective: query.get("effective") === "true", groups };
 }
