@@ -3,6 +3,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import type { AccessRules } from "../../core/access/access-rules.ts";
 import type { Subject } from "../../core/access/grant.ts";
 import { limitsFor } from "../../core/access/rights.ts";
+import { errorMessage } from "../../core/base/client-error.ts";
 import { isThere } from "../../core/base/files/guarded.ts";
 import { Refusal, type RefusalCode } from "../../core/base/refusal.ts";
 import type { LoadedConfiguration } from "../../core/config/load.ts";
@@ -75,6 +76,8 @@ export async function openApprovals(options: ApprovalOptions): Promise<Approvals
     (await import("./notify.ts")).openNotifier({ configuration, log, metrics, consoleUrl });
   let store: Promise<ApprovalStore> | undefined;
   let timer: NodeJS.Timeout | undefined;
+  let isPolling = false;
+  let failure: string | undefined;
 
   /** Steps taken by commands and other processes are written to this audit, too. */
   async function record(current: ApprovalStore): Promise<void> {
@@ -87,18 +90,30 @@ export async function openApprovals(options: ApprovalOptions): Promise<Approvals
       }, audit.flush);
       // Each step is taken by one process, which therefore notifies of it.
       for (const id of asked) notifier?.notify(id, () => current.find(id));
+      failure = undefined;
     } catch (error) {
       // Without a cause, the store is unreachable, which has been logged. The steps stay in it.
       if (error instanceof Refusal && error.cause === undefined) return;
       const detail = error instanceof Refusal ? error.detail : undefined;
-      log.error({ err: error, detail }, "approval steps cannot be written to the audit yet");
+      const reason = detail ?? errorMessage(error);
+      if (reason !== failure) {
+        log.error({ err: error, detail }, "approval steps cannot be written to the audit yet");
+      }
+      failure = reason;
     }
+  }
+
+  async function poll(current: ApprovalStore): Promise<void> {
+    if (isPolling) return;
+    isPolling = true;
+    await record(current);
+    isPolling = false;
   }
 
   async function open(): Promise<ApprovalStore> {
     try {
       const current = await openApprovalStore(loaded, shared);
-      timer = setInterval(() => void record(current), POLL_MS).unref();
+      timer = setInterval(() => void poll(current), POLL_MS).unref();
       return current;
     } catch (error) {
       store = undefined;
