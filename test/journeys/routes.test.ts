@@ -320,6 +320,8 @@ const ranked = [
   { path: "/:database/_local/", access: "administrator" },
   { path: "/files/*", access: "authenticated" },
   { path: "/files/private/*", access: "administrator" },
+  { path: "/users/:id", access: "authenticated", "values.id": "any" },
+  { path: "/users/1", access: "administrator" },
   { path: "/docs/:name", access: "public", "values.name": ["intro", "_index"] },
   { path: "/docs/:name", access: "administrator", "values.name": ["secret"] },
   { path: "/items/:id/part", access: "public", "values.id": "uuid" },
@@ -364,6 +366,12 @@ for (const order of ["as written", "reversed"]) {
       ["DELETE /main/5", 403],
       ["DELETE /main/abc", 405],
       ["PATCH /main/5", 405],
+      ["GET /users/1", 403],
+      ["GET /users/01", 404],
+      ["GET /users/+1", 404],
+      ["GET /users/%EF%BC%90%EF%BC%91", 404],
+      ["GET /users/10", 200],
+      ["GET /users/0", 200],
       ["GET /docs/intro", 200],
       ["GET /docs/_index", 200],
       ["GET /docs/secret", 403],
@@ -557,6 +565,7 @@ const perTable = tables("routes", [
   },
   { path: "/whole/:database", access: "SELECT" },
   { path: "/orders", access: "SELECT", database: "main", table: "orders" },
+  { path: "/n/:database/:id", access: "SELECT", table: ":id", "values.id": "number" },
 ]);
 
 t.test("a route with a table is judged by the entry of that table", async (t) => {
@@ -565,6 +574,8 @@ t.test("a route with a table is judged by the entry of that table", async (t) =>
 [[groups]]
 name = "team"
 members = ["rita"]
+${grant("rita", "third", "ReadOnly")}
+${grant("rita", "third", "None", 'tables = ["7"]')}
 ${grant("rita", "main", "None")}
 ${grant("rita", "main", "ReadWrite", 'tables = ["orders", "open_*"]')}
 ${grant("rita", "main", "ReadOnly", 'tables = ["columns"]\ncolumns = ["id"]')}
@@ -607,6 +618,10 @@ max_changes = 3
     ["GET /t/main/past", rita, 403, "grant_expired"],
     ["GET /t/main/shared", rita, 200],
     ["POST /t/main/shared", rita, 403, "role_insufficient"],
+    ["GET /n/third/7", rita, 403, "role_insufficient"],
+    ["GET /n/third/007", rita, 403, "role_insufficient"],
+    ["GET /n/third/070", rita, 200],
+    ["GET /n/third/-7", rita, 200],
     ["GET /t/side/any", rita, 200],
     ["GET /t/none/any", rita, 403, "no_grant"],
     ["GET /t/main/orders", limited, 403, "token_database"],

@@ -63,9 +63,14 @@ function pathShape({ path }: RouteSettings): string {
   return `/${shape.join("/")}`;
 }
 
-/** Windows ignores dots and spaces at the end. The lookbehind keeps the search for them linear. */
+/**
+ * Windows ignores dots and spaces at the end, for which the lookbehind keeps the search linear.
+ * Servers that read a number ignore zeros before it.
+ */
 function fold(segment: string): string {
-  return foldName(segment).replace(/(?<![.\s])[.\s]+$/, "");
+  return foldName(segment)
+    .replace(/(?<![.\s])[.\s]+$/, "")
+    .replace(/^\+?0*(?=\d+$)/, "");
 }
 
 /**
@@ -169,7 +174,10 @@ interface Place {
 function reachedPlace(exchange: Exchange, settings: RouteSettings): Place {
   const parameters = parametersIn(settings, exchange.path);
   const fill = (template?: string) =>
-    template?.replace(/:(\w+)/g, (_, name: string) => parameters.get(name) ?? "");
+    template?.replace(/:(\w+)/g, (_, name: string) => {
+      const value = parameters.get(name) ?? "";
+      return allowedValues(settings, name) === "number" ? String(BigInt(value)) : value;
+    });
   const { database_header: header, table } = settings;
   const database =
     header === undefined ? fill(routeDatabase(settings)) : databaseIn(exchange, header);
