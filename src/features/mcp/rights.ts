@@ -66,7 +66,7 @@ function boundaryLimits(boundary: Boundary): object {
 }
 
 /** The caller's current access, by grant. */
-export function callerAccess(gateway: Gateway, exchange: Exchange): object[] {
+function callerAccess(gateway: Gateway, exchange: Exchange): object[] {
   if (!gateway.configuration.auth.enabled) {
     return [{ database: EVERY_DATABASE, role: "Owner", rights }];
   }

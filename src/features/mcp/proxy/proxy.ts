@@ -1,9 +1,10 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { isDeepStrictEqual } from "node:util";
+import { allEntries, listLocalGroups } from "../../../core/access/groups.ts";
 import { decideWholeDatabase } from "../../../core/access/policy.ts";
 import type { Decision } from "../../../core/access/rights.ts";
 import { runCooperatively } from "../../../core/base/cooperative-scheduling.ts";
-import { memoize } from "../../../core/base/memoize.ts";
+import { memoize, memoizeByObject } from "../../../core/base/memoize.ts";
 import { FairQueue } from "../../../core/base/queues.ts";
 import { Refusal, type RefusalCode } from "../../../core/base/refusal.ts";
 import { hashId } from "../../../core/base/sealed-bytes.ts";
@@ -51,7 +52,7 @@ import {
   requireCallRate,
   requireMethod,
 } from "../message.ts";
-import { callerAccess, mayUse } from "../rights.ts";
+import { mayUse } from "../rights.ts";
 import {
   assignTasks,
   MAX_STREAMS_PER_USER,
@@ -162,12 +163,17 @@ async function identify(
   return { username, roles: [decision.role ?? ""], databases: [database] };
 }
 
+const writtenRecord = memoizeByObject((record: object) => JSON.stringify(record, writeDigits));
+
 /** Everything by which the caller's calls are judged. */
 function digestRights(gateway: Gateway, exchange: Exchange, owner: string): string {
-  const { tools } = gateway.configuration.mcp;
-  const scopes = [...principalOf(exchange).scopes];
-  const rights = [owner, scopes, tools, callerAccess(gateway, exchange)];
-  return hashId(JSON.stringify(rights, writeDigits));
+  const { snapshot } = gateway.access;
+  const { subject, client, scopes } = principalOf(exchange);
+  const now = Date.now();
+  const entries = allEntries(snapshot, subject).filter(({ expires = now + 1 }) => expires > now);
+  const records = [...entries, gateway.configuration.mcp.tools, snapshot.boundaries];
+  const caller = [owner, subject, client, [...scopes], listLocalGroups(snapshot, subject.username)];
+  return hashId([JSON.stringify(caller), ...records.map(writtenRecord)].join());
 }
 
 /** Key of the rights that the caller has had in a session since its start. */

@@ -240,7 +240,7 @@ export async function requireOwnTasks(
   username: string,
 ): Promise<void> {
   const isOfOne = method.startsWith("tasks/") && method !== "tasks/list";
-  for (const one of isOfOne ? [name] : taskIds) {
+  for (const one of isOfOne ? [name] : new Set(taskIds)) {
     if (one !== undefined && (await sessions.use(taskKey(one), username))) continue;
     throw new McpRefused("invalidParams", "Invalid params: Task not found", { status: 200, id });
   }
