@@ -459,7 +459,7 @@ t.test("an export is outdated by another change, but not by a revocation", async
     const refused = await store.run(["access", "apply", file, ...flags]);
     t.match(refused, {
       code: 1,
-      stderr: /changed since the export: .* \(exported at version/,
+      stderr: /changed since the export: .* \(version_conflict: exported at version/,
     });
   }
   t.equal(await store.good(["access", "export"]), now);

@@ -367,7 +367,7 @@ function requireApplicable(current: Snapshot, users: readonly User[]): void {
 export function planApply(records: AccessRecords, version: string): ReplacementPlan {
   return (current) => {
     if (version !== current.version) {
-      const detail = `exported at version ${version}; the newest is ${current.version}`;
+      const detail = `version_conflict: exported at version ${version}; the newest is ${current.version}`;
       throw new Refusal("version_conflict", { detail });
     }
     requireApplicable(current, records.users);
