@@ -265,12 +265,14 @@ const named = startConsole(t, { console: 'public_url = "https://console.example.
 t.test("only the console's own host names are accepted", async (t) => {
   const { url } = await named;
   const { port } = new URL(url);
-  const good = ["console.example.com", `localhost:${port}`, `127.0.0.1:${port}`, `[::1]:${port}`];
+  const good = ["console.example.com", "Console.example.com:443"];
+  good.push(`localhost:${port}`, `127.0.0.1:${port}`, `[::1]:${port}`);
   const bad = [
     "evil.example",
     `evil.example:${port}`,
     "console.example.com.evil.example",
     `console.example.com:${port}`,
+    "console.example.com:80",
     "127.0.0.1",
     "localhost",
     `127.1:${port}`,

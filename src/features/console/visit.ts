@@ -112,8 +112,13 @@ function arrivalOf(c: ConsoleRequest): Arrival | undefined {
   const publicUrl = c.var.gateway.configuration.console.public_url;
   const { host } = headers;
   if (host === undefined) return undefined;
-  const isPublic = publicUrl !== "" && new URL(publicUrl).host === host.toLowerCase();
-  if (isPublic) return { origin: publicUrl, isSecure: publicUrl.startsWith("https:") };
+  const isSecure = publicUrl.startsWith("https:");
+  if (publicUrl !== "") {
+    const { host: known } = new URL(publicUrl);
+    // Reverse proxies may send the default port, which browsers leave out.
+    const names = [known, `${known}:${isSecure ? 443 : 80}`];
+    if (names.includes(host.toLowerCase())) return { origin: publicUrl, isSecure };
+  }
   const url = URL.parse(`http://${host}`);
   // A host with its port must be spelled as URLs spell it.
   const isPlain = [url?.host, `${url?.host}:80`].includes(host.toLowerCase());
