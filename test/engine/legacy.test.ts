@@ -170,9 +170,14 @@ t.test(
       "create table main.parts (id int primary key, v int) partition by range (id)",
       "create table main.part partition of main.parts for values from (0) to (9)",
       "insert into main.parts values (1, 1), (2, 2)",
+      "create table main.loose (id int not null) partition by range (id)",
+      "create table main.loose_part partition of main.loose for values from (0) to (9)",
+      "alter table only main.loose add primary key (id)",
+      "insert into main.loose values (1), (1)",
     );
     const page = { order_by: { column: "id" }, after: [1] };
     t.match(await ask(selectAll("old", page)), refusal(400, "order_not_unique"));
+    t.match(await ask(selectAll("loose", page)), refusal(400, "order_not_unique"));
     t.match(await describe(scene, "old"), { columns: [{ primary_key: false }, {}], keys: [] });
     const change = update("old", { v: 9 }, equal("v", 2));
     const row = { id: 1, v: 2 };
@@ -243,8 +248,13 @@ for (const [server, open, ignoring] of [
       await sql(
         `create table compact (word text collate ${ignoring} not null, n int,
         primary key (word collate binary)) without rowid`,
+        `insert into compact values ('a', 1), ('${other}', 2)`,
+        "create trigger changed after update of n on compact begin select 1; end",
       );
       t.match(await ask(selectAll("compact", page)), refusal(400, "order_not_unique"));
+      const { Update } = update("compact", { n: 3 });
+      const changed = await ask({ Update: { ...Update, returning: ["n"] } });
+      t.same(changed.body.data, [{ n: 3 }, { n: 3 }]);
     },
   );
 }

@@ -72,7 +72,7 @@ export async function readTable(context: PostgresContext, name: string): Promise
       attribute.attidentity,
       coalesce(element.modifier, base.modifier),
       exists (select 1 from pg_catalog.pg_index as index where index.indrelid = class.oid
-        and index.indisprimary and attribute.attnum = any (index.indkey)) and not ${repeatsKeys},
+        and index.indisprimary and index.indisvalid and attribute.attnum = any (index.indkey)) and not ${repeatsKeys},
       case when 'e' in (base.typtype, element.typtype) then (
         select pg_catalog.string_agg(label.enumlabel, pg_catalog.chr(31) order by label.enumsortorder)
         from pg_catalog.pg_enum as label

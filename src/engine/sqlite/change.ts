@@ -66,7 +66,7 @@ type SqliteKey = readonly TargetColumn<SQLOutputValue>[];
 function keyToReadAgain({ columns, hasTriggers, isView }: SqliteTable): SqliteKey | undefined {
   const key = [...columns.values()].filter(({ isKey }) => isKey);
   const isRead = hasTriggers && !isView && key.length > 0;
-  return isRead && key.every(({ isNullable }) => !isNullable) ? key : undefined;
+  return isRead && key.every((one) => !one.isNullable && !one.isFolded) ? key : undefined;
 }
 
 /** SQLite counts no rows that triggers change instead of those of a view. */
