@@ -523,7 +523,7 @@ const origins = words(`
 
 const diversions = words(`
   X-HTTP-Method-Override X-HTTP-Method X-Method-Override X_HTTP_Method_Override X-Original-URL
-  X-Rewrite-URL X-Original-URI X-Original-Method Proxy Proxy-Authorization Proxy_Authorization
+  X-Rewrite-URL X-Original-URI X-Original-Method SCRIPT_NAME X-Script-Name Proxy Proxy-Authorization Proxy_Authorization
   Proxy-Connection Keep-Alive Keep_Alive TE Trailer HTTP2-Settings Content_Length Content.Length
   Transfer_Encoding Transfer.Encoding Cookie
 `);

@@ -39,6 +39,9 @@ const neverForwarded: ReadonlySet<string> = new Set([
   "x-original-url",
   "x-original-uri",
   "x-rewrite-url",
+  // Gunicorn and WSGI middleware take it off the path.
+  "script-name",
+  "x-script-name",
   // CGI programs would read it as `HTTP_PROXY` and use it for outgoing requests.
   "proxy",
 ]);
