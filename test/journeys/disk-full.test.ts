@@ -61,6 +61,10 @@ t.test("on a full disk a change of the access file is refused and has no effect"
     checkRefusal(t, await gateway.send("PUT", "/api/access/alice/main", role, root), refused);
     t.strictSame(contents(gateway.home), before, "nothing was written, and nothing half");
   }
+  const { file } = await gateway.service.logged(({ msg }) =>
+    /^a change could not be written: .*EFBIG/.test(String(msg)),
+  );
+  t.equal(file, gateway.accessFile);
   t.equal((await gateway.request("/readyz")).status, 200);
   t.equal((await gateway.get("/api/me", token)).status, 200);
 

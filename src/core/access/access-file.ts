@@ -131,9 +131,15 @@ export async function openAccessFile(
       // since one of them may be starting.
       await options.broadcastReload?.();
       const settings = { ...change, checkRead: options.checkRead };
-      const written = await changeAccessFile(file, plan, settings, parsed, reloadAll);
-      await reloadAll(written);
-      return written;
+      try {
+        const written = await changeAccessFile(file, plan, settings, parsed, reloadAll);
+        await reloadAll(written);
+        return written;
+      } catch (error) {
+        const isReadOnly = error instanceof Refusal && error.code === "access_file_read_only";
+        if (isReadOnly) options.warn?.(`a change could not be written: ${error.detail}`);
+        throw error;
+      }
     },
     async close() {
       await watch.close();
