@@ -68,9 +68,8 @@ function pathShape({ path }: RouteSettings): string {
  * Servers that read a number ignore zeros before it.
  */
 function fold(segment: string): string {
-  return foldName(segment)
-    .replace(/(?<![.\s])[.\s]+$/, "")
-    .replace(/^\+?0*(?=\d+$)/, "");
+  const folded = foldName(segment).replace(/(?<![.\s])[.\s]+$/, "");
+  return /^\+?\d+$/.test(folded) ? folded.replace(/^\+?0*(?=\d)/, "") : folded;
 }
 
 /**
