@@ -38,11 +38,11 @@ const pending = new Promise<never>(() => {});
  * @param features undefined for a table that is only described
  */
 export function routeTable(configuration: Configuration, features?: Features): Route[] {
-  const { server, upstream } = configuration;
+  const { auth, server, upstream } = configuration;
   const basePath = basePathOf(configuration);
   const entry = { PUT: administration.putAccess, DELETE: administration.deleteAccess };
   const routes = [
-    route("/login", { POST: administration.login }),
+    ...(auth.passwords ? [route("/login", { POST: administration.login })] : []),
     ...(upstream.preset === undefined
       ? [route("/query", { POST: query(server.max_body_bytes) }), ...schemaRoutes(features?.schema)]
       : []),

@@ -358,6 +358,8 @@ t.test(
     t.equal(await call(), undefined);
     const fields = { username: "root", password: "root password" };
     t.match(await gateway.send("POST", "/login", fields), { status: 404 });
+    t.match(await gateway.get("/login"), { status: 404 }, "the path is judged before the method");
+    t.match(await gateway.request("/login", { method: "POST" }), { status: 404 }, "and the type");
   },
 );
 

@@ -331,7 +331,6 @@ export const login: Endpoint = {
   authentication: "public",
   bodyLimit: SMALL_BODY_BYTES,
   async handle(gateway, exchange, body) {
-    if (!gateway.configuration.auth.passwords) throw new Refusal("not_found");
     const { username, password, database } = parseBody(body, credentials);
     // `*` means the same as no database.
     const limit = database === EVERY_DATABASE ? undefined : database;
