@@ -30,6 +30,8 @@ t.test("preset show prints each request that passes, and its right", async (t) =
   const { stdout: ofCouchdb } = await gatehouse.run("preset show couchdb");
   const changes = /^(?:PUT|DELETE|COPY) +\/:database\/(?:_design\/:ddoc|:doc)[/ ].*/gm;
   for (const line of ofCouchdb.match(changes) ?? []) t.match(line, /; CREATE for _design\//);
+  const { stdout: ofOpensearch } = await gatehouse.run("preset show opensearch");
+  t.match(ofOpensearch, /^GET +\/_cat\/indices +any user +lists only /m);
   t.match(ofCouchdb, /^POST +\/:database\/_bulk_docs +by document; CREATE for _design\/ /m);
 });
 

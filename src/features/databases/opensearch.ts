@@ -650,7 +650,8 @@ const endpoints: PresetEndpoint[] = [
   // `level` would list all indexes.
   at("GET /_cluster/health", "any user", health, forEveryUser),
   at("GET /_cat/health", "any user", cat, forEveryUser),
-  at("GET /_cat/indices /_cat/indices/:index", "SELECT", listing, planCatIndices, filtered),
+  at("GET /_cat/indices", "any user", listing, planCatIndices, filtered),
+  at("GET /_cat/indices/:index", "SELECT; any user for *", listing, planCatIndices, filtered),
   at("GET /_resolve/index/:index", "any user", "", planResolve, filtered),
   at("GET /_alias /_aliases /_alias/:name", "any user", aliases, planAliases, filtered),
   at("GET /_data_stream", "any user", "", planDataStreams, filtered),
