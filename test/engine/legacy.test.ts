@@ -143,6 +143,25 @@ for (const [server, type] of [
   });
 }
 
+for (const server of ["PostgreSQL", "MariaDB"] as const) {
+  t.test(`rows are included by JSON in any spelling (${server})`, async (t) => {
+    const { ask, sql } = await (server === "MariaDB" ? freshMysql(t) : freshPostgres(t));
+    const letter = server === "MariaDB" ? "\\\\u00e9" : "\\u00e9";
+    await sql(
+      "create table main.docs (id integer primary key, doc json)",
+      `insert into main.docs values (1, '"${letter}"'), (2, '1.50'), (3, '"a"'), (4, 'null')`,
+    );
+    const include = [{ as: "same", table: "docs", on: "docs.doc = o.doc", columns: ["id"] }];
+    const rows = { from: { table: "docs", as: "o" }, columns: ["id"], order_by: { column: "id" } };
+    const { body } = await ask({ Select: { database: "main", ...rows, include } });
+    const same = [[{ id: 1 }], [{ id: 2 }], [{ id: 3 }], []];
+    t.same(
+      body.data,
+      same.map((rows, at) => ({ id: at + 1, same: rows })),
+    );
+  });
+}
+
 t.test("the start mentions tables whose names no query can contain", async (t) => {
   const { sql, url } = await freshPostgres(t);
   await sql('create table main."Ünits" (id int)');

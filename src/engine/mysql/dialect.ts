@@ -401,7 +401,8 @@ function rowSource(session: MysqlSession, output: RowOutput): RowSource<Raw, Mys
     },
     bind(column, raw) {
       try {
-        return bindReadValue(column, raw);
+        const { sortsSpellings: isSpelled, encode } = column.kind;
+        return isSpelled === true ? encode(raw) : bindReadValue(column, raw);
       } catch (error) {
         // The driver makes an object of a geometry.
         if (typeof raw === "object" && !Buffer.isBuffer(raw)) throw error;
