@@ -59,6 +59,7 @@ auth.accept = ["header:X-Key", "header:x_key"] => each credential once
 
 export const mcp = files(String.raw`
 mcp.enabled = "true" => true or false
+mcp.forward_last_event_id = 1 | "true" => true or false
 mcp.upstream = "127.0.0.1:9200" | "unix:/run/mcp.sock" | "http://a/mcp?x=1" => http://host[:port]/path
 [mcp]; authorization = "Bearer hunter2\n" => 2: mcp.authorization: found a secret (not shown); allowed: a header value of visible ASCII characters
 [mcp]; authorization = "Bearer hunter2"; authorization_file = "secret" => 3: mcp.authorization_file: found "secret"; allowed: either authorization or authorization_file, not both
@@ -155,7 +156,7 @@ approvals.keep = -1 | 3651 | 0.5 | "30d" => a whole number from 0 to 3650
 ; [sever]; port = 8080 => 2: sever: found sever; allowed: server, auth, upstream, query, routes, metrics, audit, mcp, store, console, approvals, issuers (did you mean server?)
 [console]; enabled = true => 2: console.enabled: found enabled; allowed: listen, public_url
 [audit]; path = "audit.log" => 2: audit.path: found path; allowed: file
-[mcp]; "odd\u001b key" = 1 => 2: mcp."odd\u001b key": found "odd\u001b key"; allowed: enabled, upstream, authorization, authorization_file, max_body_bytes, row_limit, result_bytes, app_schemes, registrations_per_hour, private_client_hosts, tools, authorization_servers, clients
+[mcp]; "odd\u001b key" = 1 => 2: mcp."odd\u001b key": found "odd\u001b key"; allowed: enabled, upstream, authorization, authorization_file, forward_last_event_id, max_body_bytes, row_limit, result_bytes, app_schemes, registrations_per_hour, private_client_hosts, tools, authorization_servers, clients
 upstream = "Bearer hunter2" => 1: upstream: found a string; allowed: a table
 mcp = 1979-05-27 => 1: mcp: found a date; allowed: a table
 server.host = 1979-05-27 => a host name or an IP address

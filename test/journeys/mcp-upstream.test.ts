@@ -240,7 +240,7 @@ t.test("a stream is resumed only with the rights of its session's calls", async 
   const rules = tables("mcp.tools", [{ name: "report", permission: "SELECT", database: "main" }]);
   const gateway = await startGateway(t, {
     home: await staffedHome(t, staff),
-    config: `[mcp]\nupstream = "${url}"\n${rules}`,
+    config: `[mcp]\nupstream = "${url}"\nforward_last_event_id = true\n${rules}`,
   });
   const token = await tokenOf(gateway, "alice");
   async function giveAlice(role: string) {
@@ -304,6 +304,22 @@ t.test("a stream is resumed only with the rights of its session's calls", async 
   await giveAlice("None");
   ends.emit("report");
   t.equal((await resume(third, granted)).answer.statusCode, 404, "a right that was had for a time");
+});
+
+t.test("a stream is not resumed unless the configuration allows it", async (t) => {
+  const { gateway, fixture } = shared;
+  const token = await tokenOf(gateway, "alice");
+  const session = { ...revision, "mcp-session-id": await beginSession(gateway, token) };
+  fixture.take();
+  const list = handshakeCall("tools/list");
+  for (const request of [{}, { ...list, headers: { ...list.headers, ...session } }]) {
+    const answer = await openStream(gateway, request, token, { ...session, "last-event-id": "1" });
+    t.equal(answer.statusCode, 200);
+    answer.destroy();
+  }
+  const received = fixture.take();
+  t.match(received, [{ headers: session }, { headers: session }]);
+  for (const { headers } of received) t.notOk("last-event-id" in headers);
 });
 
 t.test("an open stream is cut when another key gets the id of that of its token", async (t) => {

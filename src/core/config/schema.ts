@@ -395,6 +395,10 @@ const mcp = section("The Model Context Protocol endpoint.", {
     "MCP server that /mcp forwards to. If absent: the embedded one, over the database.",
   ),
   ...credentialKeys("the MCP server", "/run/secrets/mcp"),
+  forward_last_event_id: flag(
+    false,
+    "Forward Last-Event-ID to mcp.upstream, so that clients can resume streams. Only for a server that keeps the events of each session apart; those with the Python SDK do not.",
+  ),
   max_body_bytes: wholeNumber(1024, GIBIBYTE)
     .default(MEBIBYTE)
     .meta(live("Largest message to /mcp, in bytes. A larger one gets 413.")),

@@ -88,6 +88,8 @@ interface AuthorizedMessage {
   readonly identity: Identity;
   /** Of sessions and tasks. */
   readonly owner: string;
+  /** True if the server may send what the client has missed of an earlier stream. */
+  readonly isResumed: boolean;
   /** A digest of the caller's rights now. */
   readonly rights: () => string;
 }
@@ -185,14 +187,14 @@ const rightsKey = (sessionId: string) => `${sessionId}\n`;
  */
 async function requireSameRights(
   sessions: SessionRegister,
-  { request, verdict }: Exchange,
-  { sessionId, rights }: AuthorizedMessage,
+  { verdict }: Exchange,
+  { sessionId, isResumed, rights }: AuthorizedMessage,
 ): Promise<void> {
   if (sessionId === undefined) return;
   const now = rights();
   const isSame = await sessions.use(rightsKey(sessionId), now);
   if (!isSame) sessions.end(rightsKey(sessionId));
-  if (request.headers["last-event-id"] === undefined) return;
+  if (!isResumed) return;
   const problem = "Session not found: your rights have changed since it began";
   if (!isSame) throw new McpRefused("sessionNotFound", problem, { status: 404 });
   verdict.checkWhileOpen(() => {
@@ -219,14 +221,16 @@ async function authorizeRequest(
     const options = { status: 404, id: message?.kind === "request" ? message.id : undefined };
     throw new McpRefused("sessionNotFound", "Session not found", options);
   }
-  if (sessionId === undefined && headers["last-event-id"] !== undefined) {
+  const { "last-event-id": last } = headers;
+  if (sessionId === undefined && last !== undefined) {
     throw new McpRefused("invalidRequest", "Invalid request: Last-Event-ID without Mcp-Session-Id");
   }
   if (message !== undefined) requireMethod(message, principal, era);
   const identity = await identify(gateway, exchange, message);
   if (message !== undefined) await requireOwnTasks(sessions, message, owner);
   const rights = () => digestRights(gateway, exchange, owner);
-  const judged = { message, era, sessionId, identity, owner, rights };
+  const isResumed = last !== undefined && gateway.configuration.mcp.forward_last_event_id;
+  const judged = { message, era, sessionId, identity, owner, isResumed, rights };
   await requireSameRights(sessions, exchange, judged);
   return judged;
 }
@@ -266,7 +270,7 @@ const isSetByGateway = memoize(
 function upstreamHeaders(
   { configuration, headers: policy }: Gateway,
   { request, peer, requestId }: Exchange,
-  { era, sessionId, identity }: AuthorizedMessage,
+  { era, sessionId, identity, isResumed }: AuthorizedMessage,
   body: Buffer | undefined,
 ): Record<string, string | string[]> {
   const { auth, mcp } = configuration;
@@ -278,7 +282,9 @@ function upstreamHeaders(
   const headers = passedHeaders(request.headers, own, peer.isTrusted, isSetByGateway);
   for (const name of checkedHeaders) {
     const value = request.headers[name];
-    if (value !== undefined && (isInSession || name !== "mcp-session-id")) headers[name] = value;
+    const isDropped =
+      name === "last-event-id" ? !isResumed : name === "mcp-session-id" && !isInSession;
+    if (value !== undefined && !isDropped) headers[name] = value;
   }
   // Responses may need filtering, so they must not be compressed.
   headers["accept-encoding"] = "identity";
