@@ -83,7 +83,7 @@ mcp.clients = 1 => an array of tables
 [[mcp.authorization_servers]]; issuer = "https://id.example.com"; prefix = "staff"; audience = % => 4: mcp.authorization_servers[0].audience: found %; allowed: 1 to 255 visible ASCII characters <= "" | "a b"
 [[mcp.clients]]; client_id = ""; client_name = "Desktop"; redirect_uris = ["http://127.0.0.1/callback"] => 2: mcp.clients[0].client_id: found ""; allowed: 1 to 128 visible ASCII characters
 [[mcp.clients]]; client_id = "desktop"; client_name = ""; redirect_uris = ["http://127.0.0.1/callback"] => 3: mcp.clients[0].client_name: found ""; allowed: 1 to 100 characters
-[[mcp.clients]]; client_id = "desktop"; client_name = "Desktop"; redirect_uris = [] => 4: mcp.clients[0].redirect_uris: found an array; allowed: a non-empty array of (https:// URLs, http:// on loopback, or app.scheme:/path, without fragment)
+[[mcp.clients]]; client_id = "desktop"; client_name = "Desktop"; redirect_uris = [] => 4: mcp.clients[0].redirect_uris: found an empty array; allowed: a non-empty array of (https:// URLs, http:// on loopback, or app.scheme:/path, without fragment)
 [[mcp.clients]]; client_id = "desktop"; client_name = "Desktop"; redirect_uris = [%] => 4: mcp.clients[0].redirect_uris[0]: found %; allowed: https:// URLs, http:// on loopback, or app.scheme:/path, without fragment <= "http://example.com/" | "javascript:/x" | "myapp:opaque" | "com.example.app:/x#y"
 [[mcp.tools]]; name = "run"; permission = "SELECT"; database = "main"; [[mcp.tools]]; name = "run"; permission = "SELECT"; database = "main" => 6: mcp.tools[1].name: found "run"; allowed: a value that no other one has
 `);
@@ -191,7 +191,7 @@ export const routes = files(String.raw`
 [[routes]]; path = "/a/:database/*"; access = "SELECT" => 3: routes[0].access: found "SELECT"; allowed: public, authenticated or administrator, since the path ends in *
 [[routes]]; path = "/a/:database"; access = %; database_header = "X-Database" => 4: routes[0].database_header: found "X-Database"; allowed: nothing, since the path or database names the database <= "SELECT" | "authenticated"
 [[routes]]; path = "/a"; access = "public"; methods = ["POST", %] => 4: routes[0].methods[1]: found %; allowed: "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS" <= "CONNECT" | "TRACE" | "get"
-[[routes]]; path = "/a"; access = "public"; methods = [] => 4: routes[0].methods: found an array; allowed: a non-empty array of ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+[[routes]]; path = "/a"; access = "public"; methods = [] => 4: routes[0].methods: found an empty array; allowed: a non-empty array of ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 [[routes]]; path = "/a"; access = "public"; database_header = "Cookie" => 4: routes[0].database_header: found "Cookie"; allowed: a header name that is not hop-by-hop, no credential, and not set by the gateway itself
 [[routes]]; path = "/a"; access = "public"; forward_headers = ["Prefer", %] => 4: routes[0].forward_headers[1]: found %; allowed: a header name that is not hop-by-hop, no credential, and not set by the gateway itself <= "Authorization" | "X_Gatehouse_User" | "X-Forwarded-For" | "a b"
 [[routes]]; path = "/:a"; access = "SELECT"; database = % => 4: routes[0].database: found %; allowed: a name or :name, or two of them with a dot between, no name beginning with _ <= "" | ".." | "_all" | "*" | "a/b" | "a.b.c" | ":" | ":a." | ":a:b" | "a%62"
@@ -200,7 +200,8 @@ export const routes = files(String.raw`
 [[routes]]; path = "/:a"; access = "SELECT"; database = "main"; table = ":b" => 5: routes[0].table: found ":b"; allowed: a parameter of the path, which has no :b
 [[routes]]; path = "/:a"; access = %; database = "main"; table = ":a" => 5: routes[0].table: found ":a"; allowed: a table only where access is one of SELECT, INSERT, UPDATE, DELETE, CREATE, DROP <= "authenticated" | "public" | "administrator" | "GRANT" | "DROP DATABASE"
 [[routes]]; path = "/:a"; access = "public"; values.a = % => 4: routes[0].values.a: found %; allowed: "plain", "number", "uuid", "any", or a non-empty array of segments <= "word" | "" | 1 | true
-[[routes]]; path = "/:a"; access = "public"; values.a = % => 4: routes[0].values.a: found an array; allowed: "plain", "number", "uuid", "any", or a non-empty array of segments <= [] | [1]
+[[routes]]; path = "/:a"; access = "public"; values.a = [] => 4: routes[0].values.a: found an empty array; allowed: "plain", "number", "uuid", "any", or a non-empty array of segments
+[[routes]]; path = "/:a"; access = "public"; values.a = [1] => 4: routes[0].values.a: found an array; allowed: "plain", "number", "uuid", "any", or a non-empty array of segments
 [[routes]]; path = "/:a"; access = "public"; values.a = ["a", %] => 4: routes[0].values.a[1]: found %; allowed: "plain", "number", "uuid", "any", or a non-empty array of segments <= "b/c" | ".." | "a%62" | ""
 [[routes]]; path = "/:a"; access = "public"; values.b = "any" => 4: routes[0].values: found a table; allowed: parameters of the path, which has no :b
 [[routes]]; path = "/a/:database"; access = "SELECT"; values.database = "any" => 4: routes[0].values.database: found "any"; allowed: "plain", "number", "uuid", or an array of plain names that do not begin with _, since :database names a database or table

@@ -202,7 +202,7 @@ function headerMeant(path: ValuePath, value: unknown, node: SchemaNode): string 
  */
 function displayed(value: unknown, node: SchemaNode): string {
   if (value === undefined) return "nothing";
-  if (Array.isArray(value)) return "an array";
+  if (Array.isArray(value)) return value.length === 0 ? "an empty array" : "an array";
   if (typeof value === "object" && value !== null && !(value instanceof Date)) return "a table";
   if (node.writeOnly === true) return "a secret (not shown)";
   if (node.properties !== undefined) return value instanceof Date ? "a date" : `a ${typeof value}`;
