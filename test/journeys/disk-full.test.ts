@@ -225,11 +225,17 @@ t.test("audit lines of a full disk are logged, also if the gateway stops", async
   t.strictSame(lines.map((line) => line.path).sort(), paths.toSorted());
 });
 
+/** Runs a program that gets `LineWriter`, without reading its output. */
+function runWriter(program: string, ...args: string[]) {
+  const log = new URL("../../src/core/observe/log.ts", import.meta.url);
+  const imports = `import { LineWriter } from "${log}";`;
+  return spawn(...nodeCommand(["--input-type=module", "-e", imports + program, ...args]));
+}
+
 t.test("the lines of a full disk are written at the exit if there is room again", async (t) => {
   const file = path.join(temporaryHome(t), "log");
   const program = `
     import { execFileSync } from "node:child_process";
-    import { LineWriter } from "${new URL("../../src/core/observe/log.ts", import.meta.url)}";
     const limit = (bytes) =>
       execFileSync("prlimit", ["--pid", process.pid, "--fsize=" + bytes + ":unlimited"]);
     const writer = new LineWriter(process.argv[1], 1024);
@@ -239,10 +245,51 @@ t.test("the lines of a full disk are written at the exit if there is room again"
     limit("unlimited");
     writer.write("last\\n");
     process.exit();`;
-  const child = spawn(...nodeCommand(["--input-type=module", "-e", program, file]));
-  t.same(await once(child, "exit"), [0, null]);
-  t.strictSame(fs.readFileSync(file, "utf8").split("\n").toSorted(), ["", "first", "last"]);
+  t.same(await once(runWriter(program, file), "exit"), [0, null]);
+  t.equal(fs.readFileSync(file, "utf8"), "first\nlast\n");
 });
+
+t.test("lines behind a write to a full disk or a stuck pipe do not hold up the exit", async (t) => {
+  const disk = `
+    const writer = new LineWriter("/dev/full", 1024);
+    await new Promise((resolve) => writer.file.once("ready", resolve));
+    for (const line of ["first\\n", "second\\n"]) {
+      writer.write(line);
+      writer.flush();
+    }
+    process.exit();`;
+  const pipe = `
+    process.stdout.write("");
+    const writer = new LineWriter(1, 1024 * 1024);
+    for (let line = 0; line < 1000; line++) writer.write("x".repeat(999) + "\\n");
+    await new Promise((resolve) => writer.flush(resolve));
+    process.exit();`;
+  for (const program of [disk, pipe]) {
+    const child = runWriter(program);
+    const late = setTimeout(() => child.kill("SIGKILL"), 10_000);
+    t.same(await once(child, "exit"), [0, null]);
+    clearTimeout(late);
+  }
+});
+
+t.test(
+  "lines are in order at the exit, in a file of the same mode if theirs was moved",
+  async (t) => {
+    const file = path.join(temporaryHome(t), "log");
+    const writer = new LineWriter(file, 1024, 0o600);
+    await once(writer.file, "ready");
+    fs.renameSync(file, `${file}.1`);
+    for (const line of ["first\n", "second\n", "last\n"]) {
+      writer.write(line);
+      writer.flush();
+    }
+    writer.close();
+    await once(writer.file, "drain");
+    const lines = [`${file}.1`, file].map((each) => fs.readFileSync(each, "utf8")).join("");
+    t.equal(lines, "first\nsecond\nlast\n");
+    t.equal(fs.statSync(file).mode & 0o777, 0o600);
+  },
+);
 
 t.test("a write to a full disk that has just begun does not hold up the exit", async (t) => {
   const writer = new LineWriter("/dev/full", 1024);

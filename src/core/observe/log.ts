@@ -18,15 +18,19 @@ export class LineWriter implements DestinationStream {
   onFailure = (_error: Error): void => {};
   onRecovery = (): void => {};
   #isClosed = false;
-  readonly #dest: string | number;
+  /** Until then, a full pipe is tried again. */
+  #deadline = Number.POSITIVE_INFINITY;
+  readonly #appendSync: (lines: string) => void;
   readonly #maxLength: number;
   #timer: NodeJS.Timeout | undefined;
   #retry: NodeJS.Timeout | undefined;
 
   /** @param maxBytes of lines that cannot be written @param mode of a new file */
   constructor(dest: string | number, maxBytes: number, mode?: number) {
-    this.file = destination({ dest, sync: false, maxLength: maxBytes, ...(mode && { mode }) });
-    this.#dest = dest;
+    const retryEAGAIN = () => performance.now() < this.#deadline;
+    const options = { dest, sync: false, maxLength: maxBytes, retryEAGAIN };
+    this.file = destination({ ...options, ...(mode && { mode }) });
+    this.#appendSync = (lines) => appendFileSync(dest, lines, { mode });
     this.#maxLength = maxBytes;
     // A full disk must not end the gateway. Waiting lines are written once there is room.
     this.file.on("error", (error) => {
@@ -62,8 +66,12 @@ export class LineWriter implements DestinationStream {
     clearTimeout(this.#timer);
     this.#timer = undefined;
     const lines = this.#buffer;
-    this.#buffer = "";
-    if (lines !== "") {
+    const isWriting = this.#given !== "" && !this.isFailing;
+    if (isWriting && done === undefined && lines.length < this.#maxLength) {
+      // Lines that the library keeps until the end of a write would be lost at the exit.
+      if (!this.#isClosed) this.#timer = setTimeout(() => this.flush(), FLUSH_MS).unref();
+    } else if (lines !== "") {
+      this.#buffer = "";
       this.#given = (this.#given.length < this.#maxLength ? this.#given : "") + lines;
       this.file.write(lines);
     }
@@ -71,18 +79,19 @@ export class LineWriter implements DestinationStream {
     once(this.file, "drain", { signal: AbortSignal.timeout(LONGEST_WRITE_MS) }).then(done, done);
   };
 
-  /** Writes everything synchronously. Tries once: `flushSync` of the library would retry forever. */
+  /** Writes everything synchronously. Tries once, a full pipe for a second. */
   readonly close = (): void => {
     this.#isClosed = true;
     clearTimeout(this.#timer);
-    this.file.once("error", () => this.file.destroy());
+    this.#deadline = performance.now() + LONGEST_WRITE_MS;
+    // At the exit, the library would repeat a write that fails forever.
+    Object.assign(this.file, { sync: true, flushSync() {} });
     try {
-      if (this.#given !== "") {
+      if (this.#given !== "" && !this.isFailing) {
         // Fails as a write that has begun may fail, which cannot be waited for.
-        appendFileSync(this.#dest, this.#buffer);
+        this.#appendSync(this.#buffer);
         this.#buffer = "";
       }
-      Object.assign(this.file, { sync: true });
       this.flush();
       this.file.write("");
     } catch (error) {
