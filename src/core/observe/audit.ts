@@ -2,7 +2,7 @@ import { closeSync, openSync } from "node:fs";
 import * as z from "zod";
 import { errorMessage } from "../base/client-error.ts";
 import { isoTime } from "../base/clock.ts";
-import { appendWhole, parseLine } from "../base/files/guarded.ts";
+import { APPEND_FLAGS, appendWhole, parseLine } from "../base/files/guarded.ts";
 import type { AuditRecord } from "./audit-line.ts";
 import { LineWriter, type Log } from "./log.ts";
 
@@ -42,7 +42,7 @@ function formatLine(name: string, fields: object, level: AuditLevel): string {
 
 /** Creates the file if it does not exist. @throws the file system's error */
 function requireWritable(file: string): void {
-  closeSync(openSync(file, "a", MODE));
+  closeSync(openSync(file, APPEND_FLAGS, MODE));
 }
 
 /** Appends a change by a command. @throws the file system's error */

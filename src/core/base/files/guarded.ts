@@ -54,14 +54,17 @@ export function giveToDirectoryOwner(file: string): void {
   lchownSync(file, uid, gid);
 }
 
+const { O_WRONLY, O_APPEND, O_CREAT, O_NONBLOCK } = constants;
+/** Without O_NONBLOCK, opening a pipe that no program reads would block forever, instead of ENXIO. */
+export const APPEND_FLAGS = O_WRONLY | O_APPEND | O_CREAT | O_NONBLOCK;
+
 /**
  * The flags that open a file to append to it, or create it. In the directory of another user they
  * refuse a link (ELOOP): that user may have put it there, to a file that only the caller may write.
  */
 export function appendFlags(file: string): number {
-  const flags = constants.O_WRONLY | constants.O_APPEND | constants.O_CREAT;
   const { uid } = statSync(path.dirname(file));
-  return uid === process.geteuid?.() ? flags : flags | constants.O_NOFOLLOW;
+  return uid === process.geteuid?.() ? APPEND_FLAGS : APPEND_FLAGS | constants.O_NOFOLLOW;
 }
 
 /**
