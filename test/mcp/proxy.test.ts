@@ -531,7 +531,9 @@ t.test("each user has an own limit of open subscriptions", async (t) => {
 t.test("calls of one user beyond a number wait, and no others do", async (t) => {
   const held: (() => void)[] = [];
   const upstream = await new RecordingUpstream().listen(t);
+  const cut = new Set<object>();
   upstream.answer = ({ body }, response) => {
+    response.once("close", () => response.writableFinished || cut.add(response));
     if (String(body).includes("shown")) held.push(() => response.end(resultOf("{}")));
     else response.writeHead(202).end();
   };
@@ -543,8 +545,11 @@ t.test("calls of one user beyond a number wait, and no others do", async (t) => 
     eventually(`${count} have arrived`, () => held.length === count);
   const calls = Array.from({ length: most }, () => ask(endpoint.url, call));
   await arrived(most);
-  const left = request(endpoint.url, { method: "POST", headers: call.headers });
-  left.on("error", () => {}).end(call.body);
+  const beLeft = () => {
+    const left = request(endpoint.url, { method: "POST", headers: call.headers });
+    return left.on("error", () => {}).end(call.body);
+  };
+  const left = beLeft();
   calls.push(ask(endpoint.url, call));
   const reply = { ...handshakeCall(""), body: '{"jsonrpc":"2.0","id":7,"result":{}}' };
   const { status } = await ask(endpoint.url, reply);
@@ -552,10 +557,14 @@ t.test("calls of one user beyond a number wait, and no others do", async (t) => 
   endpoint.principal = principalOf("bob");
   calls.push(ask(endpoint.url, call));
   await arrived(most + 1);
+  const leftByBob = beLeft();
+  await arrived(most + 2);
+  leftByBob.destroy();
+  await eventually("the call that bob left is cut", () => cut.size === 1);
   left.destroy();
   for (let turn = 0; turn < 3; turn++) await ask(endpoint.url, reply);
   held[0]?.();
-  await arrived(most + 2);
+  await arrived(most + 3);
 
   endpoint.principal = principalOf("alice");
   const denied = ask(endpoint.url, call);
@@ -564,7 +573,7 @@ t.test("calls of one user beyond a number wait, and no others do", async (t) => 
   for (const end of held) end();
   t.equal((await denied).status, 403, "it is judged again after the wait");
   t.ok((await Promise.all(calls)).every(({ status }) => status === 200));
-  t.equal(held.length, most + 2, "neither is that made which its client left");
+  t.equal(held.length, most + 3, "neither is that made which its client left");
 });
 
 t.test("a list in JSON is filtered, and every number in it keeps its digits", async (t) => {

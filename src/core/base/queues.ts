@@ -109,9 +109,9 @@ export class FairQueue {
     return this.#waiting;
   }
 
-  /** Takes a free slot, unless others wait for it. */
+  /** Takes a free slot, unless others wait for it. Those whose key is at its limit do not. */
   tryTake(entrant: Entrant): boolean {
-    if (this.#waiting > 0 || !this.#hasRoom(entrant)) return false;
+    if (this.#next() !== undefined || !this.#hasRoom(entrant)) return false;
     this.#take(entrant);
     return true;
   }
@@ -131,7 +131,7 @@ export class FairQueue {
     const timer = timeoutMs === undefined ? undefined : setTimeout(cancel, timeoutMs).unref();
     const waiter: Waiter = { entrant, since: performance.now(), timer, onEnd };
     this.#enqueue(waiter);
-    // A slot may be free although others wait, if their keys are at the limit.
+    // A slot may be free although others wait, if they weigh more.
     this.#assign();
     return cancel;
   }
