@@ -90,8 +90,8 @@ interface AuthorizedMessage {
   readonly owner: string;
   /** True if the server may send what the client has missed of an earlier stream. */
   readonly isResumed: boolean;
-  /** A digest of the caller's rights now. */
-  readonly rights: () => string;
+  /** A digest of the caller's rights now. Undefined if streams are never resumed. */
+  readonly rights: (() => string) | undefined;
 }
 
 function findRule({ configuration }: Gateway, tool: string | undefined): ToolRule | undefined {
@@ -190,7 +190,7 @@ async function requireSameRights(
   { verdict }: Exchange,
   { sessionId, isResumed, rights }: AuthorizedMessage,
 ): Promise<void> {
-  if (sessionId === undefined) return;
+  if (sessionId === undefined || rights === undefined) return;
   const now = rights();
   const isSame = await sessions.use(rightsKey(sessionId), now);
   if (!isSame) sessions.end(rightsKey(sessionId));
@@ -228,8 +228,9 @@ async function authorizeRequest(
   if (message !== undefined) requireMethod(message, principal, era);
   const identity = await identify(gateway, exchange, message);
   if (message !== undefined) await requireOwnTasks(sessions, message, owner);
-  const rights = () => digestRights(gateway, exchange, owner);
-  const isResumed = last !== undefined && gateway.configuration.mcp.forward_last_event_id;
+  const mayResume = gateway.configuration.mcp.forward_last_event_id;
+  const rights = mayResume ? () => digestRights(gateway, exchange, owner) : undefined;
+  const isResumed = mayResume && last !== undefined;
   const judged = { message, era, sessionId, identity, owner, isResumed, rights };
   await requireSameRights(sessions, exchange, judged);
   return judged;
@@ -496,7 +497,7 @@ async function noteSession(
   }
   const isOwn = await sessions.open(answeredId, owner);
   if (!isOwn) throw new Error("the MCP server has given one session to two users");
-  await sessions.open(rightsKey(answeredId), rights());
+  if (rights !== undefined) await sessions.open(rightsKey(answeredId), rights());
   return answeredId;
 }
 
@@ -510,7 +511,7 @@ function keepSessionInUse(
   if (sessionId === undefined || response.closed) return;
   const touch = async () => {
     await sessions.use(sessionId, owner);
-    await sessions.use(rightsKey(sessionId), rights());
+    if (rights !== undefined) await sessions.use(rightsKey(sessionId), rights());
   };
   // After a failure, the next interval tries again.
   const timer = setInterval(() => void touch().catch(() => {}), intervalMs);
