@@ -157,7 +157,10 @@ export function changeAccess(
     const options = { force, beforeWrite };
     const store = await openAccessOperator(loaded);
     if (store !== undefined) return (await store.access.change(noted, options)).snapshot;
-    if (settings.url !== undefined) throw new Refusal("access_file_read_only");
+    if (settings.url !== undefined) {
+      const detail = `store.access is "file": edit ${file} at its source`;
+      throw new Refusal("access_file_read_only", { detail });
+    }
     // Its error says what creates the file.
     if (!isThere(file)) await readAccess(loaded);
     const { snapshot, changes } = await changeAccessFile(file, noted, options);
@@ -231,6 +234,9 @@ export async function readAccess(
     return (await readAccessFile(file, { checkRead })).snapshot;
   } catch (error) {
     if (!(error instanceof Error && "code" in error && error.code === "ENOENT")) throw error;
+    if (loaded.configuration.store.url !== undefined) {
+      throw new AccessFileError(file, [{ reason: "is missing: copy it here from its source" }]);
+    }
     const { hasKeyFiles } = await import("../core/identity/key-file.ts");
     const command = `\`${invocation} user add <name> --admin\``;
     // Once there are keys, `serve` does not create it.

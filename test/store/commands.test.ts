@@ -601,4 +601,10 @@ t.test("without users and grants in the store, each command names the access fil
       t.match(refused, { code: 1, stderr: /access_control\.toml, not in a store; edit that file/ });
     }
   }
+  for (const [command, stderr] of [
+    ["access grant ann main Owner", /written \(store\.access is "file": edit .* at its source\)/],
+    ["user add ann --no-password", /access_control\.toml: is missing: copy it here from its/],
+  ] as const) {
+    t.match(await runWarm(store.home, command.split(" ")), { code: 1, stderr }, command);
+  }
 });
