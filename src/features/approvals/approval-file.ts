@@ -19,7 +19,7 @@ import {
 
 /** An SQLite file (0600) that several processes may have open. */
 function approvalDatabase(database: DatabaseSync, key: Buffer): ApprovalDatabase {
-  database.exec(`${tablesSql}; PRAGMA busy_timeout = 0`);
+  database.exec(tablesSql);
   const turns = new Turns();
 
   function all(sql: string, values: readonly ApprovalValue[]): object[] {
@@ -30,7 +30,7 @@ function approvalDatabase(database: DatabaseSync, key: Buffer): ApprovalDatabase
   async function transact<Result>(
     work: (transaction: ApprovalTransaction) => Promise<Result>,
   ): Promise<Result> {
-    await whenUnlocked(() => database.exec("BEGIN IMMEDIATE"));
+    await whenUnlocked(database, () => database.exec("BEGIN IMMEDIATE"));
     try {
       const result = await work({
         query: async (sql, ...values) => all(sql, values),

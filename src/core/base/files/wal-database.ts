@@ -58,18 +58,21 @@ export function openWalDatabase(file: string, timeout = BUSY_TIMEOUT_MS): Databa
   }
 }
 
-/**
- * Calls `work` again until no other process has locked its database, which has `busy_timeout = 0`:
- * SQLite would block this process while it waits.
- */
-export async function whenUnlocked<Result>(work: () => Result): Promise<Result> {
+/** Calls `work` again until no other process has locked the database. SQLite blocks while it waits. */
+export async function whenUnlocked<Result>(
+  database: DatabaseSync,
+  work: () => Result,
+): Promise<Result> {
   const deadline = performance.now() + BUSY_TIMEOUT_MS;
   for (;;) {
     try {
+      database.exec("PRAGMA busy_timeout = 0");
       return work();
     } catch (error) {
       if (resultCode(error) !== SQLITE_BUSY || performance.now() > deadline) throw error;
-      await delay(RETRY_MS);
+    } finally {
+      database.exec(`PRAGMA busy_timeout = ${BUSY_TIMEOUT_MS}`);
     }
+    await delay(RETRY_MS);
   }
 }

@@ -81,13 +81,13 @@ const SWEEP_MS = 10 * 60 * 1000;
 /** The state in an SQLite file (mode 0600), which several processes may share. */
 export function openStateFile(file: string): StateStore & { sweep(runningMs?: number): void } {
   const database = openWalDatabase(file);
-  database.exec(`${schema}; PRAGMA busy_timeout = 0`);
+  database.exec(schema);
   const prepare = memoize((sql) => database.prepare(sql));
 
   /** @throws Refusal `busy` while the file cannot be used */
   async function run<Result>(work: () => Result): Promise<Result> {
     try {
-      return await whenUnlocked(work);
+      return await whenUnlocked(database, work);
     } catch (cause) {
       if (!unavailable.has(resultCode(cause) ?? 0)) throw cause;
       const detail = `${file}: ${errorMessage(cause)}`;
