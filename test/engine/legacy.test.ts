@@ -745,6 +745,31 @@ t.test("a date of zeros on MariaDB is not null", async (t) => {
   t.match(await ask(remove("days", equal("dates", null))), { body: { affected: 0 } });
 });
 
+t.test("MariaDB answers for each text of a column that ignores case by itself", async (t) => {
+  const { ask, sql } = await freshMysql(t);
+  await sql(
+    "create table main.words (id int primary key, word varchar(9) collate utf8mb4_general_ci)",
+    "insert into main.words values (1, 'A'), (2, 'a'), (3, 'A'), (4, 'a'), (5, 'c')",
+    "create table main.exact (word varchar(9) collate utf8mb4_nopad_bin not null)",
+    "insert into main.exact values ('a'), ('z')",
+  );
+  const found = { column: "word", cmp: "IN", select: { from: "exact", columns: ["word"] } };
+  const other = { ...found, cmp: "NOT IN" };
+  const exists = { exists: { table: "exact", on: "exact.word = words.word" } };
+  const never = equal("id", 9);
+  const order_by = { column: "id" };
+  const idsOf = async (where: object) => {
+    const { body } = await ask(selectAll("words", { columns: ["id"], where, order_by }));
+    return body.data?.map((row) => Object(row).id) ?? body.message;
+  };
+  for (const where of [found, exists, { or: [found, never] }, { or: [exists, never] }]) {
+    t.same(await idsOf(where), [2, 4], JSON.stringify(where));
+    t.same(await idsOf({ not: where }), [1, 3, 5], JSON.stringify({ not: where }));
+  }
+  t.same(await idsOf(other), [1, 3, 5]);
+  t.match(await ask(remove("words", other)), { body: { affected: 3 } });
+});
+
 t.test("no setting of a PostgreSQL database changes a value", async (t) => {
   const { database, sql, url } = await freshPostgres(t);
   await sql(

@@ -79,6 +79,9 @@ const usualIsolation: Isolation = "read committed";
 /** The longest key of an index, so that the server sorts alike with and without one. */
 export const SORTED_BYTES = 3072;
 
+/** The cache of subqueries takes texts for equal that the collation of the outer column does. */
+const ofMariaDb = ["check_constraint_checks = 1", "optimizer_switch = 'subquery_cache=off'"];
+
 export function settings({ collation, isMariaDb }: ServerTraits): string[] {
   const variables = [
     `sql_mode = '${sqlMode.join(",")}'`,
@@ -94,7 +97,7 @@ export function settings({ collation, isMariaDb }: ServerTraits): string[] {
     "sql_notes = 1",
     "completion_type = 'NO_CHAIN'",
     `max_sort_length = greatest(@@max_sort_length, ${SORTED_BYTES})`,
-    ...(isMariaDb ? ["check_constraint_checks = 1"] : []),
+    ...(isMariaDb ? ofMariaDb : []),
     `wait_timeout = ${IDLE_TIMEOUT_S}`,
   ];
   return [
