@@ -125,6 +125,8 @@ t.test("a gateway starts on a full disk, reads, and writes once there is room", 
     result: { content: Array },
   });
   t.equal((await register(again)).status, 503, "nothing is kept");
+  const { detail } = await again.service.logged(({ code }) => code === "busy");
+  t.match(detail, /state\.sqlite: /);
 
   fill(again, "unlimited");
   t.equal((await register(again)).status, 201);

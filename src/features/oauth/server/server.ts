@@ -328,6 +328,10 @@ export async function openAuthorizationServer(given: AuthorizationServerOptions)
         if (isAbandoned(request)) return;
         const { status, code, message: description, headers } = toProblem(error);
         if (status === 500) log.error({ err: error }, "the authorization server failed");
+        const refusal = error instanceof StateUnavailable ? error.cause : error;
+        if (status === 503 && refusal instanceof Refusal) {
+          log.warn({ code: refusal.code, detail: refusal.detail }, "refused");
+        }
         if (response.headersSent) response.destroy();
         else if (request.headers.accept?.includes("text/html")) {
           response.writeHead(status, { ...pageHeaders, ...headers });
