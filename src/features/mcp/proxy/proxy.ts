@@ -271,11 +271,10 @@ const isSetByGateway = memoize(
 function upstreamHeaders(
   { configuration, headers: policy }: Gateway,
   { request, peer, requestId }: Exchange,
-  { era, sessionId, identity, isResumed }: AuthorizedMessage,
+  { sessionId, identity, isResumed }: AuthorizedMessage,
   body: Buffer | undefined,
 ): Record<string, string | string[]> {
   const { auth, mcp } = configuration;
-  const isInSession = era !== "stateless" && sessionId !== undefined;
   // Credentials of the client and of the database are never forwarded.
   const { authorization: value } = mcp;
   const credential = value === undefined ? undefined : { header: "authorization", value };
@@ -283,10 +282,10 @@ function upstreamHeaders(
   const headers = passedHeaders(request.headers, own, peer.isTrusted, isSetByGateway);
   for (const name of checkedHeaders) {
     const value = request.headers[name];
-    const isDropped =
-      name === "last-event-id" ? !isResumed : name === "mcp-session-id" && !isInSession;
-    if (value !== undefined && !isDropped) headers[name] = value;
+    if (value !== undefined) headers[name] = value;
   }
+  if (sessionId === undefined) delete headers["mcp-session-id"];
+  if (!isResumed) delete headers["last-event-id"];
   // Responses may need filtering, so they must not be compressed.
   headers["accept-encoding"] = "identity";
   if (body !== undefined) {
