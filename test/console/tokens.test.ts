@@ -1,4 +1,5 @@
-import { readFileSync } from "node:fs";
+import { mkdirSync, readFileSync, renameSync, rmdirSync } from "node:fs";
+import path from "node:path";
 import t from "tap";
 import { passwordOf, tokenOf } from "../journeys/staff.ts";
 import { runWarm } from "../kit/warm-command.ts";
@@ -62,6 +63,27 @@ t.test("users see and revoke their own tokens, administrators all", async (t) =>
   });
   t.equal(await codeOf(ofBob), "token_revoked");
   t.equal(await codeOf(another), undefined);
+});
+
+t.test("the log says why nothing was revoked in the console", async (t) => {
+  await issue("alice", "--name", "kept");
+  const alice = await signedIn(t, url, "alice");
+  const token = revocable((await alice.get("/sessions")).text).get("kept") ?? "";
+  await alice.get("/sessions/password");
+  const file = path.join(gateway.home, "revocations");
+  renameSync(file, `${file}.old`);
+  mkdirSync(file);
+  const change = { password: passwordOf("alice"), new_password: "another password" };
+  for (const [place, fields] of [
+    ["/sessions/revoke", { token }],
+    ["/sessions/password", change],
+  ] as const) {
+    t.equal((await alice.post(place, fields)).status, 503);
+    const line = await gateway.service.logged((one) => one.path === place && one.msg === "refused");
+    t.match(line, { code: "revocation_failed", detail: /is not a regular file/ });
+  }
+  rmdirSync(file);
+  renameSync(`${file}.old`, file);
 });
 
 t.test("the overview warns of tokens that expire within 14 days", async (t) => {

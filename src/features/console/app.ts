@@ -19,7 +19,7 @@ import { openState } from "../oauth/server/state-file.ts";
 import { accessForms, showAccess, showUser } from "./access.ts";
 import { decideApproval, showApproval, showApprovals } from "./approvals.ts";
 import { exportAudit, showAudit } from "./audit.ts";
-import { addForm } from "./changes.ts";
+import { addForm, logRefusal } from "./changes.ts";
 import { renderConsolePage, type Visitor } from "./frame.ts";
 import { openHistory } from "./history.ts";
 import { inZone } from "./moment.ts";
@@ -96,7 +96,9 @@ function visitorIfKnown(c: ConsoleRequest): Visitor | undefined {
 }
 
 function showError(error: unknown, c: ConsoleRequest): Response {
-  const { status, message, retryAfter } = refusalOf(error);
+  const refusal = refusalOf(error);
+  const { status, message, retryAfter } = refusal;
+  logRefusal(c, refusal);
   if (status === 500) {
     const fields = { path: c.req.path, reason: errorMessage(error) };
     c.var.gateway.log.error(fields, "a page of the console failed");

@@ -603,7 +603,7 @@ export async function decideApproval(c: ConsoleRequest): Promise<Response> {
     });
     if (late !== undefined) return await showApproval(c, alreadyDecided(late));
   } catch (error) {
-    return showApproval(c, failureOf(error));
+    return showApproval(c, failureOf(c, error));
   }
   return c.redirect(`/approvals/${id}`, 303);
 }

@@ -444,7 +444,7 @@ export async function showAudit(c: ConsoleRequest): Promise<Response> {
       answer = await search(c, "search", readQuestion(c, file, fields, from));
     }
   } catch (error) {
-    failure = failureOf(error);
+    failure = failureOf(c, error);
   }
   const { lines = [], isLost, next, reached } = answer ?? {};
   const again = Object.fromEntries(fields);

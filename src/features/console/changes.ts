@@ -264,7 +264,7 @@ export function addForm(
       const answer = await submit(c, fields);
       return typeof answer === "string" ? c.redirect(answer, 303) : answer;
     } catch (error) {
-      return send(c, { fields, failure: failureOf(error) });
+      return send(c, { fields, failure: failureOf(c, error) });
     }
   });
 }
@@ -277,12 +277,18 @@ export function invalidFields(fields: Fields): Failure {
 const beyondRights =
   "Your own rights are too low: you may not grant, change or revoke rights equal to or above your own.";
 
+/** Logs the reason of a failure that is the gateway's. */
+export function logRefusal(c: ConsoleRequest, { status, code, detail }: Refusal): void {
+  if (status === 503) c.var.gateway.log.warn({ path: c.req.path, code, detail }, "refused");
+}
+
 /** Describes a failure for its form. Rethrows unexpected errors. */
-export function failureOf(error: unknown): Failure {
+export function failureOf(c: ConsoleRequest, error: unknown): Failure {
   if (error instanceof Failure) return error;
   const status = error instanceof Refusal && statuses.find((known) => known === error.status);
   if (!(error instanceof Refusal) || !status) throw error;
   const { code } = error;
+  logRefusal(c, error);
   if (code === "role_insufficient" || code === "no_grant") return new Failure(status, beyondRights);
   const isThrottled = code === "too_many_attempts" || code === "login_busy";
   const message = isThrottled ? explainLogin(error) : `${error.message}.`;
