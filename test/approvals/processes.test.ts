@@ -3,12 +3,13 @@ import { statSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import path from "node:path";
 import { DatabaseSync } from "node:sqlite";
+import { mock } from "node:test";
 import { setTimeout as delay } from "node:timers/promises";
 import t from "tap";
 import { openApprovalsIn } from "../../src/features/approvals/approval-file.ts";
 import { connectToEach, servedBy } from "../journeys/supervised.ts";
 import { eventually } from "../kit/eventually.ts";
-import { startGateway } from "../kit/gateway.ts";
+import { startGateway, temporaryHome } from "../kit/gateway.ts";
 import { runWarm } from "../kit/warm-command.ts";
 import { carefulOn, idIn, listed, openCareful, orders, removal, removeOne, step } from "./kit.ts";
 
@@ -125,6 +126,20 @@ t.test("requests for approval wait for another process, and others do not", asyn
   t.equal((await gateway.request("/healthz")).status, 200);
   holder.close();
   t.match(await asked, { status: 202 });
+});
+
+t.test("those who wait for the file of approvals give up at the same time", async (t) => {
+  const home = temporaryHome(t);
+  const store = await openApprovalsIn(home, 30);
+  const holder = new DatabaseSync(path.join(home, "approvals.sqlite"));
+  t.teardown(() => store.close().then(() => holder.close()));
+  holder.exec("BEGIN IMMEDIATE");
+  let now = performance.now();
+  const clock = mock.method(performance, "now", () => now);
+  t.teardown(() => clock.mock.restore());
+  const waits = [store.list(), store.list(), store.list()];
+  now += 5001;
+  for (const wait of waits) await t.rejects(wait, /locked/);
 });
 
 t.test("with keep = 0 a query is deleted when it is decided", async (t) => {

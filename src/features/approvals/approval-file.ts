@@ -4,7 +4,7 @@ import path from "node:path";
 import type { DatabaseSync } from "node:sqlite";
 import { isThere, readGuarded } from "../../core/base/files/guarded.ts";
 import { createOnce } from "../../core/base/files/lock.ts";
-import { openWalDatabase, whenUnlocked } from "../../core/base/files/wal-database.ts";
+import { openWalDatabase, waitForUnlock } from "../../core/base/files/wal-database.ts";
 import { Turns } from "../../core/base/queues.ts";
 import { KEY_BYTES, seal, unseal } from "../../core/base/sealed-bytes.ts";
 import {
@@ -21,6 +21,7 @@ import {
 function approvalDatabase(database: DatabaseSync, key: Buffer): ApprovalDatabase {
   database.exec(tablesSql);
   const turns = new Turns();
+  const whenUnlocked = waitForUnlock(database);
 
   function all(sql: string, values: readonly ApprovalValue[]): object[] {
     const named = values.map((value, at) => [`$${at + 1}`, value] as const);
@@ -29,8 +30,9 @@ function approvalDatabase(database: DatabaseSync, key: Buffer): ApprovalDatabase
 
   async function transact<Result>(
     work: (transaction: ApprovalTransaction) => Promise<Result>,
+    since: number,
   ): Promise<Result> {
-    await whenUnlocked(database, () => database.exec("BEGIN IMMEDIATE"));
+    await whenUnlocked(() => database.exec("BEGIN IMMEDIATE"), since);
     try {
       const result = await work({
         query: async (sql, ...values) => all(sql, values),
@@ -46,7 +48,10 @@ function approvalDatabase(database: DatabaseSync, key: Buffer): ApprovalDatabase
 
   return {
     // One at a time within this process. The file's write lock excludes other processes.
-    transaction: (work) => turns.run(() => transact(work)),
+    transaction(work) {
+      const since = performance.now();
+      return turns.run(() => transact(work, since));
+    },
     async hasDue(keepMs) {
       return all(dueSql("main", "$2"), [keepMs, Date.now()]).length > 0;
     },

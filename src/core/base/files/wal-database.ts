@@ -2,6 +2,7 @@ import { closeSync, fchmodSync, openSync } from "node:fs";
 import { DatabaseSync } from "node:sqlite";
 import { setTimeout as delay } from "node:timers/promises";
 import { errorMessage } from "../client-error.ts";
+import { Turns } from "../queues.ts";
 import { appendFlags } from "./guarded.ts";
 import { resultCode, SQLITE_BUSY } from "./lock.ts";
 
@@ -58,21 +59,38 @@ export function openWalDatabase(file: string, timeout = BUSY_TIMEOUT_MS): Databa
   }
 }
 
-/** Calls `work` again until no other process has locked the database. SQLite blocks while it waits. */
-export async function whenUnlocked<Result>(
-  database: DatabaseSync,
-  work: () => Result,
-): Promise<Result> {
-  const deadline = performance.now() + BUSY_TIMEOUT_MS;
-  for (;;) {
+/**
+ * Returns a function that calls `work` again until no other process has locked the database, since
+ * SQLite blocks while it waits. One caller tries at a time, since thousands would block as well.
+ */
+export function waitForUnlock(database: DatabaseSync) {
+  const turns = new Turns();
+
+  function attempt<Result>(work: () => Result): Result {
     try {
       database.exec("PRAGMA busy_timeout = 0");
       return work();
-    } catch (error) {
-      if (resultCode(error) !== SQLITE_BUSY || performance.now() > deadline) throw error;
     } finally {
       database.exec(`PRAGMA busy_timeout = ${BUSY_TIMEOUT_MS}`);
     }
-    await delay(RETRY_MS);
   }
+
+  return async <Result>(work: () => Result, since = performance.now()): Promise<Result> => {
+    try {
+      return attempt(work);
+    } catch (error) {
+      if (resultCode(error) !== SQLITE_BUSY) throw error;
+    }
+    return turns.run(async () => {
+      for (let pauseMs = 0; ; pauseMs = RETRY_MS) {
+        await delay(pauseMs);
+        try {
+          return attempt(work);
+        } catch (error) {
+          const isLate = performance.now() > since + BUSY_TIMEOUT_MS;
+          if (isLate || resultCode(error) !== SQLITE_BUSY) throw error;
+        }
+      }
+    });
+  };
 }

@@ -7,7 +7,7 @@ import { errorMessage } from "../../../core/base/client-error.ts";
 import { epochSeconds, forgettableBefore, steadySeconds } from "../../../core/base/clock.ts";
 import { isThere, readGuardedBytes } from "../../../core/base/files/guarded.ts";
 import { createOnce, resultCode, SQLITE_BUSY } from "../../../core/base/files/lock.ts";
-import { openWalDatabase, whenUnlocked } from "../../../core/base/files/wal-database.ts";
+import { openWalDatabase, waitForUnlock } from "../../../core/base/files/wal-database.ts";
 import { memoize } from "../../../core/base/memoize.ts";
 import { Refusal } from "../../../core/base/refusal.ts";
 import { KEY_BYTES } from "../../../core/base/sealed-bytes.ts";
@@ -83,11 +83,12 @@ export function openStateFile(file: string): StateStore & { sweep(runningMs?: nu
   const database = openWalDatabase(file);
   database.exec(schema);
   const prepare = memoize((sql) => database.prepare(sql));
+  const whenUnlocked = waitForUnlock(database);
 
   /** @throws Refusal `busy` while the file cannot be used */
   async function run<Result>(work: () => Result): Promise<Result> {
     try {
-      return await whenUnlocked(database, work);
+      return await whenUnlocked(work);
     } catch (cause) {
       if (!unavailable.has(resultCode(cause) ?? 0)) throw cause;
       const detail = `${file}: ${errorMessage(cause)}`;
@@ -119,11 +120,7 @@ export function openStateFile(file: string): StateStore & { sweep(runningMs?: nu
   }
 
   /** Ignores a full or busy disk. Queries skip expired records, and the next sweep removes them. */
-  function trySweep(): void {
-    try {
-      sweep();
-    } catch {}
-  }
+  const trySweep = () => void whenUnlocked(sweep).catch(() => {});
 
   trySweep();
   const sweeper = setInterval(trySweep, SWEEP_MS).unref();
