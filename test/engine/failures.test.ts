@@ -813,7 +813,8 @@ t.test("SQLite's errors are answered with their reason and object", async (t) =>
     create table gone (id int);
     create table leaning (id int primary key);
     create trigger leans after insert on leaning begin insert into gone values (1); end;
-    create table sorted (id int primary key, name text)`);
+    create table sorted (id int primary key, name text);
+    create unique index folding on sorted (name collate nocase)`);
   const acts = [
     "insert into log (id) values (1)",
     "insert into log values (2, 1, null)",
@@ -867,6 +868,7 @@ t.test("SQLite's errors are answered with their reason and object", async (t) =>
     refusal(400, invalid, new RegExp(`^${whole}`)),
   );
   t.same((await ask(selectAll("orders"))).body.data, []);
+  t.same((await ask(selectAll("sorted", { order_by: { column: "id" } }))).body.data, []);
 });
 
 t.test("a caller who sees only a part of the schema learns no name and no words", async (t) => {

@@ -1,5 +1,6 @@
 import type { DatabaseSync, SQLOutputValue } from "node:sqlite";
 import { sql } from "kysely";
+import { resultCode } from "../../core/base/files/lock.ts";
 import { memoize } from "../../core/base/memoize.ts";
 import { foldCase } from "../../core/query/names.ts";
 import type { ColumnDefinition } from "../../core/query/tree.ts";
@@ -9,6 +10,9 @@ import type { Fragment } from "../sql/fragment.ts";
 import { MAX_NAMES_COMPARED, type Table, tableNotFound } from "../sql/scope.ts";
 import { findKind, legacyKind, type SqliteKind } from "./kinds.ts";
 import { type ResultRow, rows, run, type SqliteContext, type SqliteSession } from "./statements.ts";
+
+/** SQLite's result code for a statement that it cannot prepare. */
+const SQLITE_ERROR = 1;
 
 interface SqliteColumn extends RemoteColumn {
   readonly kind: SqliteKind;
@@ -144,7 +148,13 @@ function findFolded({ session, schema }: SqliteContext, table: string): unknown[
     const column = sql`select ${sql.id(String(name))} as "own" from ${sql.id(schema, table)}`;
     const probe = sql`select 1 from (${column} where false union all select 'a')`;
     const folded = sql`${probe} where ${folds("A")} or ${folds("a ")}`;
-    return Array.from(rows(session.connection, folded), () => name);
+    try {
+      return Array.from(rows(session.connection, folded), () => name);
+    } catch (error) {
+      // Only the program that made the table has the collation. Other columns can be used.
+      if (resultCode(error) !== SQLITE_ERROR) throw error;
+      return [name];
+    }
   });
 }
 
