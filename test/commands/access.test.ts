@@ -610,6 +610,14 @@ t.test("a user without an attribute of the row filter is denied, by check and wh
   const { stdout } = await gatehouse.run("access who Select main.t --json");
   const who = JSON.parse(stdout).map(({ username }: { username: string }) => username);
   t.strictSame(who, ["fit", "staff:eve"]);
+
+  const group = filtered("").replace(/username = .*/, 'group = "crew"');
+  const crew = `[[groups]]\nname = "crew"\nmembers = ${JSON.stringify(names)}\n`;
+  const grouped = install(t, [...users, crew, group].join(""));
+  const members = JSON.parse((await grouped.run("access who Select main.t --json")).stdout);
+  t.match(members, [{ group: "crew", members: ["fit", "staff:eve"] }]);
+  const own = (await grouped.run("access list --effective group:crew")).stdout;
+  t.match(own, /^main +SELECT +rows where t = @team/m, "attributes are its members'");
 });
 
 t.test("access who lists every user who may, with entry and limits", async (t) => {

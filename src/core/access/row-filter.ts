@@ -10,9 +10,11 @@ import { readsOneTable, type TableRight } from "./column-checks.ts";
 import {
   type AttributeValue,
   attributeReference,
+  groupOf,
   isWhole,
   type Literal,
   lowest,
+  readHolder,
   type Subject,
   type User,
 } from "./grant.ts";
@@ -111,14 +113,18 @@ function resolveRowFilter(
   return filter;
 }
 
-/** Why the filter leaves the caller no row. Attributes of external users are in their tokens. */
+/**
+ * Why the filter leaves the caller no row. Attributes of external users are in their tokens, and
+ * those of groups are their members'.
+ */
 export function missingAttribute(
   snapshot: Snapshot,
   caller: Caller,
   entry: DecidingEntry,
 ): Objection | undefined {
   const { username, attributes } = caller;
-  if (isExternalUsername(username) && attributes === undefined) return undefined;
+  const isGroup = groupOf(readHolder(username)) !== undefined;
+  if (isGroup || (isExternalUsername(username) && attributes === undefined)) return undefined;
   const filter = resolveRowFilter(entry, caller, snapshot.users.get(username));
   return "reason" in filter ? filter : undefined;
 }
