@@ -385,7 +385,7 @@ export function asLibraryFetch(
       keySets.set(url, found);
       return Response.json(found);
     }
-    if (body.length > DOCUMENT_LIMITS.bytes) {
+    if (Buffer.byteLength(body) > DOCUMENT_LIMITS.bytes) {
       throw badMetadata("", `the document is larger than ${DOCUMENT_LIMITS.bytes} bytes`);
     }
     if (clientId !== url) throw badMetadata("client_id", "must be the URL of the document");
