@@ -16,7 +16,6 @@ import {
   lowest,
   readHolder,
   type Subject,
-  type User,
 } from "./grant.ts";
 import type { Caller } from "./groups.ts";
 import {
@@ -79,11 +78,12 @@ function neededKind(cmp: RowCondition["cmp"]): string {
 
 /** The row filter of an entry with the caller's attributes, or which one is missing. */
 function resolveRowFilter(
-  entry: DecidingEntry,
+  snapshot: Snapshot,
   { username, attributes }: Caller,
-  record: User | undefined,
+  entry: DecidingEntry,
 ): readonly RowCondition[] | Objection {
   const { rowFilter = [] } = entry.grant;
+  const record = snapshot.users.get(username);
   const isReference = (one: Literal) => typeof one === "string" && attributeReference.test(one);
   const resolve = (one: Literal): AttributeValue | undefined => {
     if (typeof one !== "string" || !one.startsWith("@")) return one;
@@ -125,7 +125,7 @@ export function missingAttribute(
   const { username, attributes } = caller;
   const isGroup = groupOf(readHolder(username)) !== undefined;
   if (isGroup || (isExternalUsername(username) && attributes === undefined)) return undefined;
-  const filter = resolveRowFilter(entry, caller, snapshot.users.get(username));
+  const filter = resolveRowFilter(snapshot, caller, entry);
   return "reason" in filter ? filter : undefined;
 }
 
@@ -283,7 +283,7 @@ function filterTable(
   if (rowFilter === undefined) return undefined;
   let filter = rowFilters.get(entry);
   if (filter === undefined) {
-    const resolved = resolveRowFilter(entry, subject, snapshot.users.get(subject.username));
+    const resolved = resolveRowFilter(snapshot, subject, entry);
     if ("reason" in resolved) throw new Denied(resolved);
     filter = resolved;
     rowFilters.set(entry, filter);
