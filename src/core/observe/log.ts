@@ -34,9 +34,8 @@ export class LineWriter implements DestinationStream {
     this.#maxLength = maxBytes;
     // A full disk must not end the gateway. Waiting lines are written once there is room.
     this.file.on("error", (error) => {
-      const isKnown = this.isFailing;
+      if (!this.isFailing) this.onFailure(error);
       this.isFailing = true;
-      if (!isKnown) this.onFailure(error);
       clearTimeout(this.#retry);
       this.#retry = setTimeout(() => this.#isClosed || this.file.write(""), RETRY_MS).unref();
     });
