@@ -103,17 +103,15 @@ export async function openApprovals(options: ApprovalOptions): Promise<Approvals
     }
   }
 
-  async function poll(current: ApprovalStore): Promise<void> {
-    if (isPolling) return;
-    isPolling = true;
-    await record(current);
-    isPolling = false;
-  }
-
   async function open(): Promise<ApprovalStore> {
     try {
       const current = await openApprovalStore(loaded, shared);
-      timer = setInterval(() => void poll(current), POLL_MS).unref();
+      timer = setInterval(async () => {
+        if (isPolling) return;
+        isPolling = true;
+        await record(current);
+        isPolling = false;
+      }, POLL_MS).unref();
       return current;
     } catch (error) {
       store = undefined;
