@@ -88,8 +88,6 @@ interface AuthorizedMessage {
   readonly identity: Identity;
   /** Of sessions and tasks. */
   readonly owner: string;
-  /** True if the server may send what the client has missed of an earlier stream. */
-  readonly isResumed: boolean;
   /** A digest of the caller's rights now. Undefined if streams are never resumed. */
   readonly rights: (() => string) | undefined;
 }
@@ -187,14 +185,14 @@ const rightsKey = (sessionId: string) => `${sessionId}\n`;
  */
 async function requireSameRights(
   sessions: SessionRegister,
-  { verdict }: Exchange,
-  { sessionId, isResumed, rights }: AuthorizedMessage,
+  { request, verdict }: Exchange,
+  { sessionId, rights }: AuthorizedMessage,
 ): Promise<void> {
   if (sessionId === undefined || rights === undefined) return;
   const now = rights();
   const isSame = await sessions.use(rightsKey(sessionId), now);
   if (!isSame) sessions.end(rightsKey(sessionId));
-  if (!isResumed) return;
+  if (request.headers["last-event-id"] === undefined) return;
   const problem = "Session not found: your rights have changed since it began";
   if (!isSame) throw new McpRefused("sessionNotFound", problem, { status: 404 });
   verdict.checkWhileOpen(() => {
@@ -221,8 +219,7 @@ async function authorizeRequest(
     const options = { status: 404, id: message?.kind === "request" ? message.id : undefined };
     throw new McpRefused("sessionNotFound", "Session not found", options);
   }
-  const { "last-event-id": last } = headers;
-  if (sessionId === undefined && last !== undefined) {
+  if (sessionId === undefined && headers["last-event-id"] !== undefined) {
     throw new McpRefused("invalidRequest", "Invalid request: Last-Event-ID without Mcp-Session-Id");
   }
   if (message !== undefined) requireMethod(message, principal, era);
@@ -230,8 +227,7 @@ async function authorizeRequest(
   if (message !== undefined) await requireOwnTasks(sessions, message, owner);
   const mayResume = gateway.configuration.mcp.forward_last_event_id;
   const rights = mayResume ? () => digestRights(gateway, exchange, owner) : undefined;
-  const isResumed = mayResume && last !== undefined;
-  const judged = { message, era, sessionId, identity, owner, isResumed, rights };
+  const judged = { message, era, sessionId, identity, owner, rights };
   await requireSameRights(sessions, exchange, judged);
   return judged;
 }
@@ -271,7 +267,7 @@ const isSetByGateway = memoize(
 function upstreamHeaders(
   { configuration, headers: policy }: Gateway,
   { request, peer, requestId }: Exchange,
-  { sessionId, identity, isResumed }: AuthorizedMessage,
+  { sessionId, identity, rights }: AuthorizedMessage,
   body: Buffer | undefined,
 ): Record<string, string | string[]> {
   const { auth, mcp } = configuration;
@@ -285,7 +281,7 @@ function upstreamHeaders(
     if (value !== undefined) headers[name] = value;
   }
   if (sessionId === undefined) delete headers["mcp-session-id"];
-  if (!isResumed) delete headers["last-event-id"];
+  if (rights === undefined) delete headers["last-event-id"];
   // Responses may need filtering, so they must not be compressed.
   headers["accept-encoding"] = "identity";
   if (body !== undefined) {
