@@ -165,7 +165,7 @@ const explanations: Readonly<Record<string, string>> = {
   shutting_down:
     "Only `GET /readyz`, for `server.shutdown_delay` after SIGTERM. Everything else is served as before.",
   upstream_overloaded:
-    "No connection became free in time, or too many queries wait, most of them this user's. `Retry-After` says when to try again.",
+    "No connection became free in time, or too many queries wait, most of them this user's. For `mcp.upstream`: 100 requests of this user are open. `Retry-After` says when to try again.",
   issuer_unreachable:
     "The keys of the token's issuer cannot be fetched, or not yet again for an unknown `kid`, or it does not answer introspection. `Retry-After` says when to try again.",
   upstream_timeout:
