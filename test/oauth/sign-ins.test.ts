@@ -448,6 +448,13 @@ t.test("a file that another process has locked holds up no other work", async (t
   const start = performance.now();
   await openStateFile(file).close();
   t.ok(performance.now() - start < 2500, "nor does the removal of expired records");
+  const earlier = store.put("Session", "a", { payload: '"earlier"', expires: later() });
+  await store.find("Session", "a");
+  holder.exec("COMMIT");
+  await store.remove("Session", "a");
+  await earlier;
+  t.equal(await store.find("Session", "a"), undefined, "no write overtakes an earlier one");
+  holder.exec("BEGIN IMMEDIATE");
   setTimeout(() => holder.exec("COMMIT"), 200);
   const written: number[] = [];
   const numbers = Array.from({ length: 50 }, (_, number) => number);

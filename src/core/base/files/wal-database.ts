@@ -65,6 +65,7 @@ export function openWalDatabase(file: string, timeout = BUSY_TIMEOUT_MS): Databa
  */
 export function waitForUnlock(database: DatabaseSync) {
   const turns = new Turns();
+  let waiting = 0;
 
   function attempt<Result>(work: () => Result): Result {
     try {
@@ -77,11 +78,13 @@ export function waitForUnlock(database: DatabaseSync) {
 
   return async <Result>(work: () => Result, since = performance.now()): Promise<Result> => {
     try {
-      return attempt(work);
+      // No write overtakes an earlier one.
+      if (waiting === 0) return attempt(work);
     } catch (error) {
       if (resultCode(error) !== SQLITE_BUSY) throw error;
     }
-    return turns.run(async () => {
+    waiting++;
+    const turn = turns.run(async () => {
       for (let pauseMs = 0; ; pauseMs = RETRY_MS) {
         await delay(pauseMs);
         try {
@@ -92,5 +95,6 @@ export function waitForUnlock(database: DatabaseSync) {
         }
       }
     });
+    return turn.finally(() => waiting--);
   };
 }

@@ -86,9 +86,9 @@ export function openStateFile(file: string): StateStore & { sweep(runningMs?: nu
   const whenUnlocked = waitForUnlock(database);
 
   /** @throws Refusal `busy` while the file cannot be used */
-  async function run<Result>(work: () => Result): Promise<Result> {
+  async function run<Result>(work: () => Result, isRead = false): Promise<Result> {
     try {
-      return await whenUnlocked(work);
+      return isRead ? work() : await whenUnlocked(work);
     } catch (cause) {
       if (!unavailable.has(resultCode(cause) ?? 0)) throw cause;
       const detail = `${file}: ${errorMessage(cause)}`;
@@ -109,7 +109,8 @@ export function openStateFile(file: string): StateStore & { sweep(runningMs?: nu
     keyOf: (id) => id,
     async query(sql, values) {
       const named = values.map((value, at) => [`$${at + 1}`, value] as const);
-      return run(() => prepare(sql).all(Object.fromEntries(named)));
+      // A read does not wait for writes of other processes.
+      return run(() => prepare(sql).all(Object.fromEntries(named)), sql.startsWith("select"));
     },
   });
 
