@@ -172,11 +172,12 @@ const MAX_KEY_BYTES = 256;
 
 /** @throws McpRefused for a key that servers may take for a known one */
 export function* readKnownMembers(
-  value: Buffer,
+  value: Buffer | undefined,
   known: readonly string[],
   id?: MessageId,
 ): Steps<Map<string, Buffer>> {
   const members = new Map<string, Buffer>();
+  if (value === undefined) return members;
   yield* visitCheckedMembers(value, (key, member) => {
     if (known.includes(key)) members.set(key, member);
     else if (key.length <= MAX_KEY_BYTES && known.some((one) => fold(one) === fold(key))) {
@@ -253,25 +254,22 @@ function* messageIn(body: Buffer): Steps<McpMessage> {
   requireShort("jsonrpc", jsonrpc, id);
   requireShort("the method", methodValue, id);
   if (readText(jsonrpc) !== "2.0") throw invalid('jsonrpc is not "2.0"', id);
-  const noParams = { name: undefined, protocolVersion: undefined, arguments: undefined };
   if (top.has("result") || top.has("error")) {
     if (top.has("method") || top.has("params") || (top.has("result") && top.has("error"))) {
       throw invalid("it mixes members of a request and of a response", id);
     }
+    const noParams = { name: undefined, protocolVersion: undefined, arguments: undefined };
     return { kind: "response", id, method: "", ...noParams };
   }
   const method = readText(methodValue);
   if (method === undefined) throw invalid("the method is missing or not a string", id);
   const kind = top.has("id") ? "request" : "notification";
-  const value = readObject(top, "params", id);
-  if (value === undefined) return { kind, id, method, ...noParams };
-  const params = yield* readKnownMembers(value, guardedParams, id);
-  const metaValue = readObject(params, "_meta", id) ?? Buffer.from("{}");
-  const meta = yield* readKnownMembers(metaValue, [versionKey], id);
+  const params = yield* readKnownMembers(readObject(top, "params", id), guardedParams, id);
+  const meta = yield* readKnownMembers(readObject(params, "_meta", id), [versionKey], id);
   const nameMember = nameMembers.get(method);
   const isSubscription = method === "subscriptions/listen";
   const filter = isSubscription ? readObject(params, "notifications", id) : undefined;
-  const lists = yield* readKnownMembers(filter ?? Buffer.from("{}"), listsOfSubscription, id);
+  const lists = yield* readKnownMembers(filter, listsOfSubscription, id);
   return {
     kind,
     id,

@@ -73,12 +73,12 @@ function denied(message: McpMessage, code: string): McpRefused {
 async function ruleDatabase(rule: ToolRule, message: McpMessage): Promise<string> {
   if (rule.database !== undefined) return rule.database;
   const { database_argument: key = "" } = rule;
-  const args = message.arguments ?? Buffer.from("{}");
-  const members = await runCooperatively(readKnownMembers(args, [key], message.id));
+  const { arguments: args, id } = message;
+  const members = await runCooperatively(readKnownMembers(args, [key], id));
   const database = plainNameIn(members.get(key));
   if (database !== undefined) return database;
   const problem = `Invalid params: the argument ${key} is not a database name`;
-  throw new McpRefused("invalidParams", problem, { status: 200, id: message.id });
+  throw new McpRefused("invalidParams", problem, { status: 200, id });
 }
 
 interface AuthorizedMessage {
