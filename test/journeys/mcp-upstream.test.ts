@@ -254,21 +254,12 @@ t.test("a stream is resumed only with the rights of its session's calls", async 
 
   /** Calls the tool, and leaves before its response. */
   async function call(session: string): Promise<string> {
-    const { headers, body } = handshakeCall("tools/call", { name: "report", arguments: {} });
-    const answer = await openAnswer(`${gateway.url}/mcp`, {
-      method: "POST",
-      headers: {
-        ...headers,
-        ...revision,
-        "mcp-session-id": session,
-        authorization: `Bearer ${token}`,
-      },
-      body,
-    });
-    answer.on("error", () => {});
-    const { value } = await answer[Symbol.asyncIterator]().next();
+    const report = handshakeCall("tools/call", { name: "report", arguments: {} });
+    const more = { ...revision, "mcp-session-id": session };
+    const answer = await openStream(gateway, report, token, more);
+    const [first] = await once(answer, "data");
     answer.destroy();
-    return /^id: (\d+)$/m.exec(String(value))?.[1] ?? "";
+    return /^id: (\d+)$/m.exec(String(first))?.[1] ?? "";
   }
   async function resume(session: string, last: string) {
     const more = { ...revision, "mcp-session-id": session, "last-event-id": last };
