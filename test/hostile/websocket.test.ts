@@ -147,6 +147,18 @@ t.test("an invalid handshake is served as a plain request", async (t) => {
   }
 });
 
+t.test("a long response to a handshake arrives complete", async (t) => {
+  const long = "x".repeat(1_000_000);
+  const chunked = `HTTP/1.1 403 No\r\nTransfer-Encoding: chunked\r\n\r\n${long.length.toString(16)}`;
+  const responses = { measured: wireAnswer(long), chunked: `${chunked}\r\n${long}\r\n0\r\n\r\n` };
+  for (const [what, response] of Object.entries(responses)) {
+    answer = (socket) => socket.end(response);
+    const text = await (await send(t, asAlice())).untilClosed();
+    const [, content = ""] = text.split("\r\n\r\n");
+    t.equal(content.replaceAll(/[^x]/g, "").length, long.length, what);
+  }
+});
+
 t.test("a handshake is judged like every other request", async (t) => {
   const odd: [bytes: string, status: number, code: string][] = [
     [asAlice().replace("\r\n", "\r\nHost: other\r\n"), 400, "bad_request"],

@@ -409,6 +409,8 @@ function detachedResponse(request: IncomingMessage, head: Buffer): ServerRespons
   });
   if (head.length > 0) socket.unshift(head);
   response.assignSocket(socket);
+  // The HTTP server does this for connections that it has not detached.
+  socket.on("drain", () => response.emit("drain"));
   response.once("finish", () => {
     socket.resume();
     endConnection(socket);
