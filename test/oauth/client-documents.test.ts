@@ -47,8 +47,12 @@ function open(t: Test, changes: object = {}, keys: unknown = { keys: [key.jwk] }
 }
 
 /** Parameters of a client that authenticates with a key (RFC 7523, section 2.2). */
-async function signed({ url }: OAuthSetup, { privateKey, alg, kid }: IssuerKey = key) {
-  const times = { iat: epochSeconds(), exp: epochSeconds() + 60 };
+async function signed(
+  { url }: OAuthSetup,
+  { privateKey, alg, kid }: IssuerKey = key,
+  seconds = 60,
+) {
+  const times = { iat: epochSeconds(), exp: epochSeconds() + seconds };
   const claims = { iss: CLIENT, sub: CLIENT, aud: `${url}/oauth/token`, jti: randomUUID() };
   const token = new SignJWT({ ...claims, ...times }).setProtectedHeader({ alg, kid });
   return {
@@ -97,6 +101,20 @@ t.test("a client whose document demands a key needs it", async (t) => {
     t.equal((await connect(setting, await signed(setting))).status, 200, name);
     t.match(await connect(setting), { status: 401, body: { error: "invalid_client" } }, name);
   }
+});
+
+t.test("a client's assertion expires within an hour, also between two seconds", async (t) => {
+  const setting = await open(t, alone);
+  for (const [seconds, expected] of [
+    [60.5, 200],
+    [3590, 200],
+    [3700, 401],
+    [1e20, 401],
+  ] as const) {
+    const { status } = await connect(setting, await signed(setting, key, seconds));
+    t.equal(status, expected, String(seconds));
+  }
+  t.match(setting.events.at(-1)?.fields.reason, "expires too late");
 });
 
 t.test("unknown members, values and keys of a document do no harm", async (t) => {

@@ -40,7 +40,8 @@ export function createAdapter(model: string, store: StateStore): Adapter {
         payload: JSON.stringify(isCredential ? rest : { jti, ...rest }),
         grantId: payload.grantId,
         uid: payload.uid,
-        expires: epochSeconds() + expiresIn,
+        // The `exp` of a client's assertion need not be a whole number (RFC 7519, section 2).
+        expires: epochSeconds() + Math.ceil(expiresIn),
       };
       await fromStore(store.put(model, storedKey(id), record));
       // The library has found no record, but two requests at once would both find none.

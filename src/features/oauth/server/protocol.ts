@@ -37,6 +37,8 @@ export const lifetimes = {
   grant: 180 * DAY,
   /** Minimum cache time of a client document, so that one visit fetches it once. */
   clientDocument: HOUR / 2,
+  /** The latest end of a client's assertion, until which its `jti` is remembered. */
+  clientAssertion: HOUR,
   /** A registered client that no user has allowed yet. */
   unusedClient: DAY,
   /** A registered client, counted from the last token issued to it. */

@@ -273,6 +273,10 @@ function configure(
     },
     clientAuthMethods: [...clientAuthMethods],
     extraClientMetadata: { properties: [KEY_IS_OPTIONAL] },
+    assertJwtClientAuthClaimsAndHeader(_, { exp }) {
+      const isLate = Number(exp) > epochSeconds() + lifetimes.clientAssertion;
+      if (isLate) throw new errors.InvalidClientAuth("the client assertion expires too late");
+    },
     clientBasedCORS: (_, origin, client) => isOwnOrigin(origin, client),
     cookies: {
       names: {
