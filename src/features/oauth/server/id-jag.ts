@@ -74,7 +74,8 @@ export function registerAssertions(
     const scopes = grantedScopes(token, params.scope);
     externalCaller(snapshot(), revocations, token);
     const id = hash("sha256", JSON.stringify([iss, jti]), "base64url");
-    const isFirst = await state.store.claim(USED, id, iat + ASSERTION_AGE + MARGIN_SECONDS);
+    const until = Math.ceil(iat) + ASSERTION_AGE + MARGIN_SECONDS;
+    const isFirst = await state.store.claim(USED, id, until);
     if (!isFirst) throw invalidToken("replayed");
     const groups = readGroups(claims, settings);
     const lasts = accessTokenLifetime(options);
