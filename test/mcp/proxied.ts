@@ -51,7 +51,6 @@ connect_timeout = 5
 response_timeout = 5
 [mcp]
 upstream = "${target ?? fixtureUrl}"
-forward_last_event_id = true
 `;
   const { gateway } = await openCore(t, grants, config);
   const rulesOf = typeof policy === "function" ? policy : () => policy;

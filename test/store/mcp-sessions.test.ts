@@ -24,7 +24,7 @@ const policy = tables("mcp.tools", [
   { name: "test_simple_text", permission: "SELECT", database: "main" },
 ]);
 const { store, replicas, balancer } = await openReplicated(t, {
-  mcp: `upstream = "${upstream}"\nforward_last_event_id = true\n${policy}`,
+  mcp: `upstream = "${upstream}"\n${policy}`,
   server: await sharedServer(),
 });
 const alice = await balancer.addUser("alice", "ReadOnly");

@@ -396,8 +396,8 @@ const mcp = section("The Model Context Protocol endpoint.", {
   ),
   ...credentialKeys("the MCP server", "/run/secrets/mcp"),
   forward_last_event_id: flag(
-    false,
-    "Forward Last-Event-ID to mcp.upstream, so that clients can resume streams. Only for a server that keeps the events of each session apart; those with the Python SDK do not.",
+    true,
+    "Forward Last-Event-ID to mcp.upstream, so that clients can resume streams. Set it to false for a server that does not keep the events of each session apart, such as one with the Python SDK and an event store.",
   ),
   max_body_bytes: wholeNumber(1024, GIBIBYTE)
     .default(MEBIBYTE)
