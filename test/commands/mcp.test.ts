@@ -139,8 +139,7 @@ const gateway = await startGateway(t);
 /** A gateway in front of another MCP server, of whose tools a user may call two. */
 async function startFixture(t: Test) {
   const fixture = new FixtureServer();
-  const upstream = await fixture.listen();
-  t.teardown(() => fixture.close());
+  const upstream = await fixture.listen(t);
   const names = ["wait", "test_tool_with_progress"];
   const tools = names.map((name) => ({ name, permission: "SELECT", database: "main" }));
   const gateway = await startGateway(t, {

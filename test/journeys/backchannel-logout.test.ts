@@ -27,8 +27,7 @@ const secretFile = path.join(temporaryHome(t), "secret");
 writeFileSync(secretFile, provider.clientSecret, { mode: 0o600 });
 const upstream = await new RecordingUpstream().listen(t);
 const fixture = new FixtureServer();
-const mcpUrl = await fixture.listen();
-t.teardown(() => fixture.close());
+const mcpUrl = await fixture.listen(t);
 
 function issuer(opens: string, more = ""): string {
   return `

@@ -14,8 +14,7 @@ import { callTool, refusalOf } from "./mcp.ts";
 
 const upstream = await new RecordingUpstream().listen(t);
 const mcpServer = new FixtureServer();
-const mcpUrl = await mcpServer.listen();
-t.teardown(() => mcpServer.close());
+const mcpUrl = await mcpServer.listen(t);
 
 const secret = "Bearer of-the-mcp-server";
 const tools = (...names: string[]) =>

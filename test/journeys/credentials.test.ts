@@ -415,8 +415,7 @@ t.test(
 
 t.test("a foreign MCP server gets no header that may carry a token", async (t) => {
   const fixture = new FixtureServer();
-  t.teardown(() => fixture.close());
-  const config = `[mcp]\nupstream = "${await fixture.listen()}"\n`;
+  const config = `[mcp]\nupstream = "${await fixture.listen(t)}"\n`;
   const { gateway } = await openStaffed(t, people, { auth: ACCEPT, config });
   const token = await tokenOf(gateway, "root");
   const { headers, ...call } = initialize;

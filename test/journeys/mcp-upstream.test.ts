@@ -34,8 +34,7 @@ import { servedBy } from "./supervised.ts";
 
 const shared = await openProxied(t, staff);
 const sessionServer = new FixtureServer();
-const sessionUrl = await sessionServer.listen();
-t.teardown(() => sessionServer.close());
+const sessionUrl = await sessionServer.listen(t);
 const sessionGrants = ["root * Owner", "alice main ReadWrite", "bob main ReadOnly"];
 
 t.test("no credential of the client or database reaches the MCP server", async (t) => {
@@ -235,8 +234,7 @@ t.test("a stream is resumed only with the rights of its session's calls", async 
       return { content: [{ type: "text", text: "the report" }] };
     });
   const fixture = new FixtureServer(addReport, {}, keepEvents());
-  const url = await fixture.listen();
-  t.teardown(() => fixture.close());
+  const url = await fixture.listen(t);
   const rules = tables("mcp.tools", [{ name: "report", permission: "SELECT", database: "main" }]);
   const gateway = await startGateway(t, {
     home: await staffedHome(t, staff),

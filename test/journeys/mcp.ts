@@ -87,8 +87,7 @@ const toolPolicy = tables("mcp.tools", [
 /** A gateway with an MCP server that records its requests. */
 export async function openProxied(t: Test, grants: readonly string[], more = "") {
   const fixture = new FixtureServer();
-  const url = await fixture.listen();
-  t.teardown(() => fixture.close());
+  const url = await fixture.listen(t);
   const gateway = await startGateway(t, {
     home: await staffedHome(t, grants),
     upstream: 'http://127.0.0.1:9"\nauthorization = "Bearer of-the-database',

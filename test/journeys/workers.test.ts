@@ -30,8 +30,7 @@ const { gateway, upstream } = await openStaffed(t, grants, {
 const PROCESSES = 2;
 const people = ["root * Owner", "alice main ReadWrite", "bob main ReadOnly"];
 const fixture = new FixtureServer();
-const url = await fixture.listen();
-t.teardown(() => fixture.close());
+const url = await fixture.listen(t);
 const proxied = await startGateway(t, {
   home: await staffedHome(t, people),
   upstream: "http://127.0.0.1:9",

@@ -19,6 +19,7 @@ import {
   type ServerOptions,
   WebStandardStreamableHTTPServerTransport,
 } from "@modelcontextprotocol/server";
+import type { Test } from "tap";
 import { toWebRequest } from "../../src/features/mcp/embedded.ts";
 import { createFixtureServer } from "./fixture-tools.ts";
 
@@ -76,7 +77,9 @@ export class FixtureServer {
     this.#events = events;
   }
 
-  async listen(): Promise<string> {
+  /** Listens until the test ends. Returns the server's URL. */
+  async listen(t?: Pick<Test, "teardown">): Promise<string> {
+    t?.teardown(() => this.close());
     this.#server.listen(0, "127.0.0.1");
     await once(this.#server, "listening");
     const address: AddressInfo | string | null = this.#server.address();

@@ -40,8 +40,7 @@ export async function openProxied(
   }: ProxiedSettingOptions,
 ) {
   const fixture = new FixtureServer(more);
-  const fixtureUrl = await fixture.listen();
-  t.teardown(() => fixture.close());
+  const fixtureUrl = await fixture.listen(t);
   const denials: string[] = [];
   // Nothing listens there: only the MCP server gets requests.
   const config = `[upstream]

@@ -9,8 +9,7 @@ import { clientTrace, Recorder } from "./traced.ts";
 
 const upstream = await new RecordingUpstream().listen(t);
 const fixture = new FixtureServer();
-const tool = await fixture.listen();
-t.teardown(() => fixture.close());
+const tool = await fixture.listen(t);
 const route =
   '[[routes]]\npath = "/db/:database/stats"\nmethods = ["GET"]\naccess = "SELECT"\nquery = ["key"]\n';
 const tools = `[mcp]\nupstream = "${tool}"\n[[mcp.tools]]\nname = "test_simple_text"\npermission = "SELECT"\ndatabase = "main"\n`;

@@ -18,8 +18,7 @@ import { openReplicated } from "./round-robin.ts";
 
 const servers: McpServer[] = [];
 const fixture = new FixtureServer((server) => servers.push(server), {}, keepEvents());
-const upstream = await fixture.listen();
-t.teardown(() => fixture.close());
+const upstream = await fixture.listen(t);
 const policy = tables("mcp.tools", [
   { name: "test_simple_text", permission: "SELECT", database: "main" },
 ]);
