@@ -329,7 +329,9 @@ export async function openAuthorizationServer(given: AuthorizationServerOptions)
         const { status, code, message: description, headers } = toProblem(error);
         if (status === 500) log.error({ err: error }, "the authorization server failed");
         const refusal = error instanceof StateUnavailable ? error.cause : error;
-        if (status === 503 && refusal instanceof Refusal) {
+        // Why a provider is unreachable has been logged.
+        const isNew = refusal instanceof Refusal && refusal.code !== "issuer_unreachable";
+        if (status === 503 && isNew) {
           log.warn({ code: refusal.code, detail: refusal.detail }, "refused");
         }
         if (response.headersSent) response.destroy();
