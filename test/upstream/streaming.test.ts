@@ -1,11 +1,13 @@
 import { createHash } from "node:crypto";
+import { subscribe, unsubscribe } from "node:diagnostics_channel";
 import { once } from "node:events";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import { setTimeout as delay, setImmediate as nextTurn } from "node:timers/promises";
 import t, { type Test } from "tap";
 import { BackendGroup, type BackendOptions } from "../../src/core/upstream/backends.ts";
+import { createReverseProxy } from "../../src/core/upstream/reverse-proxy.ts";
 import { parseTarget } from "../../src/core/upstream/target.ts";
-import { open } from "../kit/client.ts";
+import { ask, open } from "../kit/client.ts";
 import { eventually, untilStill } from "../kit/eventually.ts";
 import { startGateway } from "../kit/gateway.ts";
 import { listening } from "../kit/listening.ts";
@@ -108,6 +110,23 @@ t.test("a client that stops reading loses its connection to the upstream", async
   next.resume();
   stalled.resume();
   await t.rejects(once(stalled, "end"), { code: "ECONNRESET" }, "the response is cut, not ended");
+});
+
+t.test("a response that is cut as its head arrives is not passed on", async (t) => {
+  const upstream = await new RecordingUpstream().listen(t);
+  const proxy = createReverseProxy(parseTarget(upstream.url), 1000, 1000);
+  for (const status of [200, 205]) {
+    upstream.answer = (_, answer) => answer.writeHead(status).end();
+    const forwarded = Promise.withResolvers<void>();
+    const server = createServer((request, response) => {
+      const cut = () => response.destroy();
+      subscribe("http.client.response.finish", cut);
+      const done = proxy.forward({ request, response, headers: {}, answerHeaders: [] });
+      forwarded.resolve(done.finally(() => unsubscribe("http.client.response.finish", cut)));
+    });
+    await t.rejects(ask(`http://127.0.0.1:${await listening(t, server)}`));
+    await forwarded.promise;
+  }
 });
 
 t.test("a body is forwarded while it arrives", async (t) => {

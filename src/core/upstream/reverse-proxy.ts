@@ -70,6 +70,7 @@ async function passOn(answer: IncomingMessage, { stream, fail }: PendingForward)
     // A 101 that names no protocol cannot be forwarded.
     if (status === 101) throw new Refusal("upstream_broken", { detail: "101" });
     await requireNoContradiction(answer, status);
+    if (response.destroyed) return;
     const raw = stream.selectHeaders?.(status, answer.rawHeaders) ?? answer.rawHeaders;
     const own = status === NOT_MODIFIED && !mayStateLength(method, sent) ? withoutLength(raw) : raw;
     response.writeHead(status, [...answerHeaders(own), ...added]);
