@@ -286,6 +286,22 @@ t.test("after a refusal that leaves a body unread, no bytes are taken for a requ
   t.equal(witness.takeBytes(), "");
 });
 
+t.test("a body that is invalid from its first byte is refused without an error", async () => {
+  const head = { "Transfer-Encoding": "chunked", Expect: "100-continue" };
+  for (const text of [wireRequest("POST /files", head), wireRequest("POST /query", head)]) {
+    const wire = await Wire.open(late.url);
+    wire.send(`${text}zz\r\n`);
+    t.match(await wire.untilClosed(), /^HTTP\/1\.1 40[01] /);
+  }
+  const isRefusal = ({ audit, path, status }: Record<string, unknown>) =>
+    audit === true && path === "/files" && status === 400;
+  await late.service.logged(isRefusal);
+  t.strictSame(
+    late.service.log.filter(({ level }) => level === "error"),
+    [],
+  );
+});
+
 t.test("invalid bytes are answered after the requests before them", async (t) => {
   const { held, release } = hold();
   t.teardown(release);

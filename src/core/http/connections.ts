@@ -96,7 +96,7 @@ export class Connections {
 
   /** True if a request that arrives now is served at once, neither queued nor dropped. */
   isFree(socket: Duplex): boolean {
-    const connection = this.#open.get(socket);
+    const connection = socket.writable ? this.#open.get(socket) : undefined;
     if (connection === undefined || connection.current !== undefined) return false;
     return connection.latest === undefined || !isLastResponse(connection.latest);
   }

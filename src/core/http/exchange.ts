@@ -311,6 +311,8 @@ export class Exchange {
 
   /** Sends 100 Continue if the client waits for it (RFC 9110, section 10.1.1). */
   sendContinue(): void {
+    // An invalid body may have been refused already.
+    if (this.response.headersSent) return;
     const { headers, httpVersion } = this.request;
     if (headers.expect !== undefined && httpVersion === "1.1") this.response.writeContinue();
     this.body.continueSent = true;
