@@ -23,11 +23,11 @@ import {
   replaceAccess,
   versionsBack,
 } from "../features/store/access-store.ts";
-import { operateStore, type StoreOperator, withStore } from "../features/store/open.ts";
 import { printDifference } from "./access-questions.ts";
 import { loadFor } from "./load.ts";
+import { operatorOf, storeOf } from "./operator.ts";
 import { type CommonOptions, defineCommands, readCount } from "./options.ts";
-import { plainly, print, printList, UsageError, warn } from "./output.ts";
+import { plainly, print, printList, UsageError } from "./output.ts";
 
 /** @throws Error unless users and grants are in a store */
 function loadWithStore(options: CommonOptions): LoadedConfiguration {
@@ -40,19 +40,17 @@ function loadWithStore(options: CommonOptions): LoadedConfiguration {
 }
 
 async function exportedText(loaded: LoadedConfiguration): Promise<string> {
-  return withStore(loaded, async (store) => {
-    const { state } = await operateStore(store);
-    return renderAccess(state.snapshot, editableUser);
-  });
+  return renderAccess((await operatorOf(loaded)).state.snapshot, editableUser);
 }
 
 type ChangeFlags = CommonOptions & { readonly dryRun?: true };
 
 async function applyPlan(
-  operator: StoreOperator,
+  loaded: LoadedConfiguration,
   plan: ReplacementPlan,
   { dryRun, force = false }: ChangeFlags,
 ): Promise<void> {
+  const operator = await operatorOf(loaded);
   const { state } = operator;
   let before = state.snapshot;
   if (dryRun) {
@@ -77,9 +75,7 @@ async function applyFile(loaded: LoadedConfiguration, file: string, options: Cha
     );
   }
   const { records } = await parseAccess(bytes, file);
-  await withStore(loaded, async (store) =>
-    applyPlan(await operateStore(store, warn), planApply(records, version), options),
-  );
+  await applyPlan(loaded, planApply(records, version), options);
 }
 
 async function editAccess(options: ChangeFlags): Promise<void> {
@@ -119,15 +115,14 @@ function summarizeVersion({ changes }: ReturnType<typeof viewVersion>): string {
 }
 
 async function listVersions(options: CommonOptions & { readonly last: number }): Promise<void> {
-  const known = await withStore(loadWithStore(options), async (store) => {
-    const { state } = await operateStore(store);
-    const last: ReturnType<typeof viewVersion>[] = [];
-    for await (const version of versionsBack(store.database.query, state)) {
-      if (last.unshift(viewVersion(version)) === options.last) break;
-    }
-    return last;
-  });
-  printList(known, options, ["VERSION", "AT", "AUTHOR", "CHANGED"], (one) => [
+  const loaded = loadWithStore(options);
+  const { database } = await storeOf(loaded);
+  const { state } = await operatorOf(loaded);
+  const last: ReturnType<typeof viewVersion>[] = [];
+  for await (const version of versionsBack(database.query, state)) {
+    if (last.unshift(viewVersion(version)) === options.last) break;
+  }
+  printList(last, options, ["VERSION", "AT", "AUTHOR", "CHANGED"], (one) => [
     String(one.version),
     one.at.toISOString(),
     `${one.author.kind} ${plainly(one.author.name)}`,
@@ -139,17 +134,17 @@ async function rollBack(text: string, options: ChangeFlags): Promise<void> {
   if (!/^\d{1,15}$/.test(text))
     throw new UsageError("<version>: allowed: a number, as shown by `access history`");
   const version = Number(text);
-  await withStore(loadWithStore(options), async (store) => {
-    const operator = await operateStore(store, warn);
-    const { position } = operator.state;
-    if (version > position.version) {
-      throw new Error(`version ${version} does not exist; the latest is ${position.version}`);
-    }
-    const { snapshot, gone } = await accessAt(store.database.query, operator.state, version);
-    if (gone.length > 0)
-      print(`Not restored, because these users have been removed since: ${gone.join(", ")}`);
-    await applyPlan(operator, planRollback(snapshot, gone), options);
-  });
+  const loaded = loadWithStore(options);
+  const { database } = await storeOf(loaded);
+  const { state } = await operatorOf(loaded);
+  const { position } = state;
+  if (version > position.version) {
+    throw new Error(`version ${version} does not exist; the latest is ${position.version}`);
+  }
+  const { snapshot, gone } = await accessAt(database.query, state, version);
+  if (gone.length > 0)
+    print(`Not restored, because these users have been removed since: ${gone.join(", ")}`);
+  await applyPlan(loaded, planRollback(snapshot, gone), options);
 }
 
 const help = `

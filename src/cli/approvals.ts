@@ -31,14 +31,13 @@ import {
 import { queryInWords } from "../features/approvals/query-words.ts";
 import { openAsGuest } from "./database-schema.ts";
 import { loadFor } from "./load.ts";
-import { readAccess } from "./operator.ts";
-import { type CommonOptions, commandGroup, defineCommands } from "./options.ts";
+import { readAccess, storeOf } from "./operator.ts";
+import { atEnd, type CommonOptions, commandGroup, defineCommands } from "./options.ts";
 import { explain, formatMoment, plainly, print, printJson, printList } from "./output.ts";
 
 const TIMEOUT_MS = 60_000;
 
 async function readPreview(loaded: LoadedConfiguration, approval: Approval, kept: KeptQuery) {
-  await using opened = new AsyncDisposableStack();
   const { isEngine, grammar } = openGrammar(loaded);
   const foreign = { reason: "a foreign upstream cannot show the rows" };
   // With one beside it, the gateway compares no rows of its own database either.
@@ -48,7 +47,7 @@ async function readPreview(loaded: LoadedConfiguration, approval: Approval, kept
   try {
     const store = await openAsGuest(loaded, TIMEOUT_MS);
     if (store === undefined) return foreign;
-    opened.defer(() => store.close());
+    atEnd(() => store.close());
     const answer = await store.execute(preview, new AbortController());
     return readPreviewRows(200, await answerText(answer));
   } catch (error) {
@@ -58,27 +57,22 @@ async function readPreview(loaded: LoadedConfiguration, approval: Approval, kept
 }
 
 /** Returns undefined if no approval was ever requested. */
-async function openApprovals(
-  { configuration, serviceDirectory }: LoadedConfiguration,
-  opened: AsyncDisposableStack,
-): Promise<ApprovalStore | undefined> {
+async function openApprovals(loaded: LoadedConfiguration): Promise<ApprovalStore | undefined> {
+  const { configuration, serviceDirectory } = loaded;
   const { keep } = configuration.approvals;
   if (configuration.store.url !== undefined) {
     const { approvalsInStore } = await import("../features/store/approval-database.ts");
-    const { openStore } = await import("../features/store/open.ts");
-    const shared = await openStore(configuration);
-    opened.defer(() => shared.close());
-    return approvalsInStore(shared, keep);
+    return approvalsInStore(await storeOf(loaded), keep);
   }
   if (!isThere(approvalFilePath(serviceDirectory))) return undefined;
   const store = await openApprovalsIn(serviceDirectory, keep);
-  opened.defer(() => store.close());
+  atEnd(() => store.close());
   return store;
 }
 
 /** @throws Error if no approval has this id */
-async function openApproval(loaded: LoadedConfiguration, id: string, opened: AsyncDisposableStack) {
-  const store = await openApprovals(loaded, opened);
+async function openApproval(loaded: LoadedConfiguration, id: string) {
+  const store = await openApprovals(loaded);
   const approval = await store?.find(id.toLowerCase());
   if (store !== undefined && approval !== undefined) return { store, approval };
   throw new Error(`unknown approval; \`${invocation} approvals list --all\` lists all`);
@@ -109,8 +103,7 @@ function viewApproval(approval: Approval): object {
 }
 
 async function list(options: CommonOptions & { readonly all?: true }): Promise<void> {
-  await using opened = new AsyncDisposableStack();
-  const store = await openApprovals(loadFor(options), opened);
+  const store = await openApprovals(loadFor(options));
   const known = (await store?.list()) ?? [];
   const isOpen = ({ state }: Approval) => state === "pending" || state === "approved";
   const shown = known.filter((approval) => options.all || isOpen(approval));
@@ -162,8 +155,7 @@ function describeRows(preview: PreviewRows | NoPreview): string[] {
 
 async function show(id: string, options: CommonOptions): Promise<void> {
   const loaded = loadFor(options);
-  await using opened = new AsyncDisposableStack();
-  const { store, approval } = await openApproval(loaded, id, opened);
+  const { store, approval } = await openApproval(loaded, id);
   const kept = await store.readQuery(approval);
   const isPending = approval.state === "pending";
   const preview = kept && isPending ? await readPreview(loaded, approval, kept) : undefined;
@@ -190,8 +182,7 @@ type DecideOptions = CommonOptions & { readonly reason?: string };
 
 async function decide(id: string, state: ApprovalDecision["state"], options: DecideOptions) {
   const loaded = loadFor(options);
-  await using opened = new AsyncDisposableStack();
-  const { store, approval: known } = await openApproval(loaded, id, opened);
+  const { store, approval: known } = await openApproval(loaded, id);
   const wait = loaded.configuration.approvals.wait * 1000;
   const decision = { state, author: operator(), reason: readReason(options.reason ?? ""), wait };
   const isDone = await store.decide(known.id, decision);

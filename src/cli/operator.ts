@@ -35,7 +35,7 @@ import type { IssuedToken } from "../core/identity/token.ts";
 import type { TokenInventoryStore } from "../core/identity/token-file.ts";
 import type { KnownActivity } from "../core/observe/activity.ts";
 import type { AuditedChange, Author } from "../core/observe/audit-line.ts";
-import type { StoreOperator } from "../features/store/open.ts";
+import type { Store, StoreOperator } from "../features/store/open.ts";
 import { atEnd } from "./options.ts";
 import { explain, warn } from "./output.ts";
 
@@ -108,14 +108,24 @@ export async function naming<T>(about: About, work: () => Promise<T>): Promise<T
   }
 }
 
-const operatorOf = memoizeByObject(async ({ configuration }: LoadedConfiguration) => {
-  const { openStore, operateStore } = await import("../features/store/open.ts");
-  const store = await openStore(configuration);
-  atEnd(() => store.close());
-  return operateStore(store, warn);
-});
+/** The store, which a command opens once and closes at its end. */
+export const storeOf: (loaded: LoadedConfiguration) => Promise<Store> = memoizeByObject(
+  async ({ configuration }) => {
+    const { openStore } = await import("../features/store/open.ts");
+    const store = await openStore(configuration);
+    atEnd(() => store.close());
+    return store;
+  },
+);
 
-/** Opens the store once per command, which closes it at its end; undefined if all state is in files. */
+export const operatorOf: (loaded: LoadedConfiguration) => Promise<StoreOperator> = memoizeByObject(
+  async (loaded) => {
+    const { operateStore } = await import("../features/store/open.ts");
+    return operateStore(await storeOf(loaded), warn);
+  },
+);
+
+/** Undefined if all state is in files. */
 export function openOperator(loaded: LoadedConfiguration): Promise<StoreOperator> | undefined {
   return loaded.configuration.store.url === undefined ? undefined : operatorOf(loaded);
 }
@@ -184,11 +194,9 @@ export async function unlock(loaded: LoadedConfiguration, username: string): Pro
     return noteUnlocked(changeNotesPath(loaded.serviceDirectory), username);
   }
   const { PAIRS, pairEnding } = await import("../core/identity/throttle.ts");
-  const { withStore } = await import("../features/store/open.ts");
   const { forgetCounts } = await import("../features/store/shared-counts.ts");
-  await withStore(loaded, ({ database }) =>
-    forgetCounts(database.query, PAIRS, pairEnding(username)),
-  );
+  const { database } = await storeOf(loaded);
+  await forgetCounts(database.query, PAIRS, pairEnding(username));
 }
 
 /**
@@ -289,6 +297,5 @@ export async function knownActivity(loaded: LoadedConfiguration): Promise<KnownA
     return activityIn(serviceDirectory);
   }
   const { readActivity } = await import("../features/store/activity-table.ts");
-  const { withStore } = await import("../features/store/open.ts");
-  return withStore(loaded, ({ database }) => readActivity(database));
+  return readActivity((await storeOf(loaded)).database);
 }

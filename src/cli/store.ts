@@ -36,17 +36,11 @@ import { importState, sealedRecords } from "../features/store/authorization-stat
 import type { Database } from "../features/store/database.ts";
 import { addKeys, sealedKeys } from "../features/store/key-table.ts";
 import { migrate } from "../features/store/migrations.ts";
-import {
-  connectStore,
-  openStore,
-  operateStore,
-  readStatus,
-  type StoreOperator,
-  withStore,
-} from "../features/store/open.ts";
+import { connectStore, readStatus, type StoreOperator } from "../features/store/open.ts";
 import { makeSecretLine, reencrypt, StoreKeyError } from "../features/store/secrets.ts";
 import { loadFor } from "./load.ts";
-import { atEnd, type CommonOptions, commandGroup, defineCommands } from "./options.ts";
+import { operatorOf, storeOf } from "./operator.ts";
+import { type CommonOptions, commandGroup, defineCommands } from "./options.ts";
 import { explain, print, printJson, printList, warn } from "./output.ts";
 
 async function addAdministrator(
@@ -104,9 +98,7 @@ async function init(options: CommonOptions & { admin?: string }): Promise<void> 
   } finally {
     await database.close();
   }
-  const store = await openStore(configuration);
-  atEnd(() => store.close());
-  const operator = await operateStore(store, warn);
+  const operator = await operatorOf(loaded);
   await ensureSigner(operator.keys, configuration.auth.signing_algorithm);
   const name = storeName(configuration);
   print(
@@ -119,7 +111,7 @@ async function init(options: CommonOptions & { admin?: string }): Promise<void> 
 
 async function status(options: CommonOptions): Promise<void> {
   const loaded = loadFor(options);
-  const found = await withStore(loaded, ({ database }) => readStatus(database));
+  const found = await readStatus((await storeOf(loaded)).database);
   if (options.json) return printJson(found);
   const { version, accessVersion, form, readableForm, migrations, knownMigrations } = found;
   print(`store       ${storeName(loaded.configuration)}`);
@@ -138,11 +130,11 @@ async function status(options: CommonOptions): Promise<void> {
 }
 
 /** Imports everything from this host's service directory except users and grants. */
-async function importOthers(
-  { configuration: { auth }, serviceDirectory }: LoadedConfiguration,
-  { keys, revocations, inventory, authorization }: StoreOperator,
-  database: Database,
-): Promise<void> {
+async function importOthers(loaded: LoadedConfiguration): Promise<void> {
+  const { configuration, serviceDirectory } = loaded;
+  const { auth } = configuration;
+  const { database } = await storeOf(loaded);
+  const { keys, revocations, inventory, authorization } = await operatorOf(loaded);
   const checkRead = { checkRead: auth.check_permissions };
   const revoked = await readRevocations(auth.revocations_file, checkRead);
   for (const revocation of revoked) {
@@ -221,50 +213,44 @@ async function importFile(file: string, options: CommonOptions): Promise<void> {
   const loaded = loadFor(options);
   const { check_permissions: checkRead } = loaded.configuration.auth;
   const { records } = await readAccessFile(file, { checkRead, isImport: true });
-  await withStore(loaded, async (store) => {
-    const operator = await operateStore(store, warn);
-    let ended: readonly User[] = [];
-    let known: Snapshot["users"] = new Map();
-    const plan = (current: Snapshot) => {
-      ended = usersEnded(current, records);
-      known = current.users;
-      return replacementBy(current, records);
-    };
-    const beforeWrite = async () => {
-      const { revocations } = operator;
-      for (const user of ended) await revocations.revokeUser(user.username, latestIssue(user));
-      // What the earlier `tokens_valid_after` ended stays dead.
-      for (const { username, tokensValidAfter } of records.users) {
-        const { tokensValidAfter: earlier = 0 } = known.get(username) ?? {};
-        if (earlier > tokensValidAfter) await revocations.revokeUserBefore(username, earlier + 1);
-      }
-    };
-    const force = options.force ?? false;
-    const snapshot = await replaceAccess(operator, plan, { force, beforeWrite });
-    const { users, grants } = snapshot;
-    const imported = `${counted(users.size, "user")}, and entries of ${counted(grants.size, "name")}`;
-    print(`The store now contains ${imported}, as ${file}.`);
-    await importOthers(loaded, operator, store.database);
-    await removeInitialPassword(loaded, snapshot);
-    await renameImported(file, loaded);
-  });
+  const operator = await operatorOf(loaded);
+  let ended: readonly User[] = [];
+  let known: Snapshot["users"] = new Map();
+  const plan = (current: Snapshot) => {
+    ended = usersEnded(current, records);
+    known = current.users;
+    return replacementBy(current, records);
+  };
+  const beforeWrite = async () => {
+    const { revocations } = operator;
+    for (const user of ended) await revocations.revokeUser(user.username, latestIssue(user));
+    // What the earlier `tokens_valid_after` ended stays dead.
+    for (const { username, tokensValidAfter } of records.users) {
+      const { tokensValidAfter: earlier = 0 } = known.get(username) ?? {};
+      if (earlier > tokensValidAfter) await revocations.revokeUserBefore(username, earlier + 1);
+    }
+  };
+  const force = options.force ?? false;
+  const snapshot = await replaceAccess(operator, plan, { force, beforeWrite });
+  const { users, grants } = snapshot;
+  const imported = `${counted(users.size, "user")}, and entries of ${counted(grants.size, "name")}`;
+  print(`The store now contains ${imported}, as ${file}.`);
+  await importOthers(loaded);
+  await removeInitialPassword(loaded, snapshot);
+  await renameImported(file, loaded);
 }
 
 async function rekey(options: CommonOptions): Promise<void> {
-  await withStore(loadFor(options), async ({ database, secrets }) => {
-    const keys = await reencrypt(database, secrets, sealedKeys);
-    const records = await reencrypt(database, secrets, sealedRecords);
-    const queries = await reencrypt(database, secrets, sealedQueries);
-    const what = `${keys} signing keys, ${records} records of the authorization server and ${queries} queries of approvals`;
-    print(`Encrypted ${what} with the first line of the key file.`);
-  });
+  const { database, secrets } = await storeOf(loadFor(options));
+  const keys = await reencrypt(database, secrets, sealedKeys);
+  const records = await reencrypt(database, secrets, sealedRecords);
+  const queries = await reencrypt(database, secrets, sealedQueries);
+  const what = `${keys} signing keys, ${records} records of the authorization server and ${queries} queries of approvals`;
+  print(`Encrypted ${what} with the first line of the key file.`);
 }
 
 async function exportAccess(options: CommonOptions): Promise<void> {
-  await withStore(loadFor(options), async (store) => {
-    const { access } = await operateStore(store);
-    process.stdout.write(renderAccess(access.snapshot));
-  });
+  process.stdout.write(renderAccess((await operatorOf(loadFor(options))).access.snapshot));
 }
 
 const help = `

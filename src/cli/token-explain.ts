@@ -35,7 +35,7 @@ import { findStateIn, stateDirectoryPath } from "../features/oauth/server/state-
 import { createAccessTokens } from "../features/oauth/server/tokens.ts";
 import { loadFor } from "./load.ts";
 import { keyStore, openOperator, readAccess, revocationStore, tokenInventory } from "./operator.ts";
-import type { CommonOptions } from "./options.ts";
+import { atEnd, type CommonOptions } from "./options.ts";
 import { FAILURE, formatMoment, plainJson, plainly, print, printJson } from "./output.ts";
 
 type View = Readonly<Record<string, unknown>>;
@@ -118,8 +118,7 @@ async function explainGranted(loaded: LoadedConfiguration, state: State, token: 
   if (store === undefined || (await keys.names()).length === 0) {
     throw new Refusal("token_invalid", { detail: "unknown_key" });
   }
-  await using opened = new AsyncDisposableStack();
-  if (shared === undefined) opened.defer(() => store.close());
+  if (shared === undefined) atEnd(() => store.close());
   const ring = await loadKeyRing(keys, SIGNING_ALGORITHM);
   const log = pino({ level: "silent" });
   const granted = createAccessTokens({ issuer, store, log }, ring).verify(token);
@@ -160,10 +159,8 @@ async function explainExternal(configuration: Configuration, state: State, token
   }
   const resource = mcpResources(assumedUrl(configuration));
   const log = pino({ level: "silent" });
-  using closing = new DisposableStack();
-  const issuers = closing.adopt(new Issuers([settings], () => resource, log), (open) =>
-    open.close(),
-  );
+  const issuers = new Issuers([settings], () => resource, log);
+  atEnd(async () => issuers.close());
   const [door = "query"] = opens;
   const external = await issuers.verify(token, door);
   const { droppedGroups, ignoredGroups: ignored_group_names } = external;

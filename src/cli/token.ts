@@ -40,7 +40,7 @@ import {
   tokenInventory,
   warnIfUnknown,
 } from "./operator.ts";
-import { type CommonOptions, commandGroup, defineCommands, readExpiry } from "./options.ts";
+import { atEnd, type CommonOptions, commandGroup, defineCommands, readExpiry } from "./options.ts";
 import {
   formatMoment,
   momentOrNull,
@@ -52,11 +52,11 @@ import {
 } from "./output.ts";
 
 /** Returns undefined if the authorization server has no state. */
-async function openState(loaded: LoadedConfiguration, opened: AsyncDisposableStack) {
+async function openState(loaded: LoadedConfiguration) {
   const shared = await openOperator(loaded);
   if (shared !== undefined) return shared.authorization.store;
   const store = findStateIn(stateDirectoryPath(loaded.serviceDirectory));
-  opened.defer(async () => store?.close());
+  atEnd(async () => store?.close());
   return store;
 }
 
@@ -69,8 +69,7 @@ async function listApps(
   const snapshot = await readAccess(loaded);
   const revocations = await (await revocationStore(loaded)).read();
   const context = { snapshot: () => snapshot, revocations };
-  await using opened = new AsyncDisposableStack();
-  const store = await openState(loaded, opened);
+  const store = await openState(loaded);
   const connections = store === undefined ? [] : await listConnections(store, username);
   const connected = connections.filter((one) => isConnected(context, one));
   return connected.map((one) => ({
@@ -129,8 +128,7 @@ async function endConnections(
   loaded: LoadedConfiguration,
   isSelected: (one: Connection) => boolean,
 ) {
-  await using opened = new AsyncDisposableStack();
-  const store = await openState(loaded, opened);
+  const store = await openState(loaded);
   const selected = store === undefined ? [] : (await listConnections(store)).filter(isSelected);
   for (const { grantId } of selected) await store?.endGrant(grantId);
   const change = "application ended";

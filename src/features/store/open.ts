@@ -221,18 +221,6 @@ export async function openStore(
   }
 }
 
-export async function withStore<Result>(
-  { configuration }: { readonly configuration: Configuration },
-  work: (store: Store) => Promise<Result>,
-): Promise<Result> {
-  const store = await openStore(configuration);
-  try {
-    return await work(store);
-  } finally {
-    await store.close();
-  }
-}
-
 export type StoreReplica = Awaited<ReturnType<typeof openReplica>>;
 
 /** What replicas and commands have in common. */
