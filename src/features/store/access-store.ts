@@ -17,7 +17,6 @@ import {
   type HolderRecords,
   holderRecords,
   holdersIn,
-  indexHolders,
   isEmpty,
   planReplacement,
   type Replacement,
@@ -36,14 +35,7 @@ import { Refusal } from "../../core/base/refusal.ts";
 import { renderTable } from "../../core/base/toml.ts";
 import type { Author } from "../../core/observe/audit-line.ts";
 import type { Query } from "./database.ts";
-import {
-  authorShape,
-  entryColumns,
-  parseEntry,
-  parseReplacement,
-  writeExact,
-  writtenRecords,
-} from "./log.ts";
+import { authorShape, parseReplacement, writeExact, writtenRecords } from "./log.ts";
 import type { Replica } from "./replica.ts";
 import type { SharedState } from "./state.ts";
 import type { StoreWriter } from "./writer.ts";
@@ -185,25 +177,6 @@ export interface AccessVersion {
 
 const PAGE = 100;
 
-/** Yields every version from the first through `upTo`, which reads the whole log. */
-async function* versionsUpTo(query: Query, upTo: number): AsyncGenerator<AccessVersion, undefined> {
-  const sql = `select ${entryColumns} from gatehouse.log
-    where kind = 'access' and version > $1 and version <= $2 order by version limit ${PAGE}`;
-  let after = await runCooperatively(indexHolders([], [], "0"));
-  for (let last = 0; ; ) {
-    const rows = await query(sql, [last, upTo]);
-    for (const row of rows) {
-      const { version, at, author, change } = parseEntry(row);
-      last = version;
-      if (change.kind !== "access") continue;
-      const before = after;
-      after = await runCooperatively(replaceRecords(before, change.replacement, String(version)));
-      yield { version, at, author, before, after };
-    }
-    if (rows.length < PAGE) return;
-  }
-}
-
 const newestFirstSql = `select version, at, author, before,
     coalesce((select version from gatehouse.log o where o.kind = 'access' and o.version < l.version
       order by version desc limit 1), 0) as previous
@@ -227,11 +200,6 @@ export async function* versionsBack(
     const rows = await query(newestFirstSql, [next]);
     for (const row of rows) {
       const { version, at, author, before, previous } = versionShape.parse(row);
-      // Written by a release that did not record the previous state.
-      if (before === null) {
-        yield* (await Array.fromAsync(versionsUpTo(query, version))).reverse();
-        return;
-      }
       const steps = replaceRecords(after, parseReplacement(before), String(previous));
       const earlier = await runCooperatively(steps);
       yield { version, at, author, before: earlier, after };

@@ -169,10 +169,9 @@ export function parseEntry(row: unknown): LogEntry {
   return { ...entry, change: parseChange(kind, data) };
 }
 
-export const entryColumns = "version, id, form, at, author, kind, data";
-
 export async function readEntries(query: Query, after: number): Promise<LogEntry[]> {
-  const sql = `select ${entryColumns} from gatehouse.log where version > $1 order by version`;
+  const sql = `select version, id, at, author, kind, data from gatehouse.log
+    where version > $1 order by version`;
   return (await query(sql, [after])).map(parseEntry);
 }
 
