@@ -30,9 +30,12 @@ export function keysOf<Key extends string>(object: Readonly<Record<Key, unknown>
 }
 
 /** Undefined if it is not JSON. Errors of the parser would quote the text. */
-export function parseIfJson(text: string): unknown {
+export function parseIfJson<Value = unknown>(
+  text: string,
+  parse: (text: string) => Value = JSON.parse,
+): Value | undefined {
   try {
-    return JSON.parse(text);
+    return parse(text);
   } catch {
     return undefined;
   }

@@ -1,6 +1,11 @@
 import { readFileSync } from "node:fs";
 import * as z from "zod";
-import { isObject as isRecord, type JsonObject, parseUnrounded } from "../../core/json/exact.ts";
+import {
+  isObject as isRecord,
+  type JsonObject,
+  parseIfJson,
+  parseUnrounded,
+} from "../../core/json/exact.ts";
 import { batchKey } from "../../core/query/grammar.ts";
 import type { Level } from "../../core/query/kind.ts";
 import { askTarget, type WholeAnswer } from "../../core/upstream/health-check.ts";
@@ -250,14 +255,6 @@ export function connectTo(url: string, authorization: string | undefined): Send 
       headers: { ...headers, "content-length": Buffer.byteLength(body) },
       signal: AbortSignal.timeout(ANSWER_TIMEOUT_MS),
     });
-    return { ...answer, body: parsed(answer.text) };
+    return { ...answer, body: parseIfJson(answer.text, parseUnrounded) };
   };
-}
-
-function parsed(text: string): unknown {
-  try {
-    return parseUnrounded(text);
-  } catch {
-    return undefined;
-  }
 }

@@ -1,7 +1,7 @@
 import { LRUCache } from "lru-cache";
 import type { Exchange } from "../../core/http/exchange.ts";
 import type { Gateway } from "../../core/http/gateway.ts";
-import { parseUnrounded } from "../../core/json/exact.ts";
+import { parseIfJson, parseUnrounded } from "../../core/json/exact.ts";
 import { BufferedAnswer, type QueryAnswer } from "../../core/upstream/answer-stream.ts";
 import type { ForwardedRequest } from "../../core/upstream/database.ts";
 import { credentialHeaders, fieldIn, fieldLines } from "../../core/upstream/headers.ts";
@@ -101,9 +101,5 @@ export class Lookups {
 
 /** Undefined if it is not JSON. */
 export function readAnswer(body: Buffer): Json | undefined {
-  try {
-    return parseUnrounded(body.toString());
-  } catch {
-    return undefined;
-  }
+  return parseIfJson(body.toString(), parseUnrounded);
 }

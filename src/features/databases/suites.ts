@@ -2,8 +2,10 @@ import { randomBytes } from "node:crypto";
 import { writeFile } from "node:fs/promises";
 import type { OutgoingHttpHeaders } from "node:http";
 import path from "node:path";
+import { errorMessage } from "../../core/base/client-error.ts";
 import { renderTable, renderValue } from "../../core/base/toml.ts";
 import { hashPassword } from "../../core/identity/password.ts";
+import { parseIfJson } from "../../core/json/exact.ts";
 import { askTarget } from "../../core/upstream/health-check.ts";
 import { parseTarget, type UpstreamTarget } from "../../core/upstream/target.ts";
 import { isObject, type Json } from "./preset.ts";
@@ -82,14 +84,6 @@ export async function writeSuiteFiles(
   return password;
 }
 
-function parsed(text: string): Json | undefined {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return undefined;
-  }
-}
-
 /** Paths are sent as they are: a URL would resolve their dot segments. */
 function sendTo(target: UpstreamTarget, credential?: SuiteServer["credential"]): Send {
   return async ({ method, path, headers = {}, body }) => {
@@ -110,11 +104,9 @@ function sendTo(target: UpstreamTarget, credential?: SuiteServer["credential"]):
       signal: AbortSignal.timeout(ANSWER_TIMEOUT_MS),
       ...(body === undefined ? {} : { body: bytes }),
     });
-    return { status, text, json: parsed(text) };
+    return { status, text, json: parseIfJson<Json>(text) };
   };
 }
-
-const explain = (error: unknown): string => (error instanceof Error ? error.message : "failed");
 
 function shown(found: unknown): string {
   const text = typeof found === "string" ? found : (JSON.stringify(found) ?? "nothing");
@@ -138,7 +130,7 @@ export async function runSuite(run: SuiteRun): Promise<void> {
   const ask = sendTo(parseTarget(server.url), server.credential);
   const direct: Send = (request) =>
     ask(request).catch((error: unknown) => {
-      throw new Error(`no response from ${server.url}: ${explain(error)}`, { cause: error });
+      throw new Error(`no response from ${server.url}: ${errorMessage(error)}`, { cause: error });
     });
   const { name, version } = suite.preset;
   const answer = await direct({ method: "GET", path: version.path });
@@ -164,7 +156,7 @@ export async function runSuite(run: SuiteRun): Promise<void> {
     const authorization = token === undefined ? {} : { authorization: `Bearer ${token}` };
     const headers = { ...authorization, ...request.headers };
     return open({ ...request, headers }).catch((error: unknown): SuiteAnswer => {
-      return { status: 0, text: explain(error), json: undefined };
+      return { status: 0, text: errorMessage(error), json: undefined };
     });
   };
   const expect: SuiteContext["expect"] = async (user, request, status, code) => {
