@@ -65,11 +65,13 @@ function pathShape({ path }: RouteSettings): string {
 
 /**
  * Windows ignores dots and spaces at the end, for which the lookbehind keeps the search linear.
- * Servers that read a number ignore zeros before it.
+ * Servers that read a number ignore zeros before it, and the sign of zero.
  */
 function fold(segment: string): string {
   const folded = foldName(segment).replace(/(?<![.\s])[.\s]+$/, "");
-  return /^\+?\d+$/.test(folded) ? folded.replace(/^\+?0*(?=\d)/, "") : folded;
+  if (!/^[+-]?\d+$/.test(folded)) return folded;
+  const number = folded.replace(/^\+?(-?)0*(?=\d)/, "$1");
+  return number === "-0" ? "0" : number;
 }
 
 /**
