@@ -25,7 +25,6 @@ import {
   eventInWords,
   NAMED_OPERATIONS,
   operationsInWords,
-  parseLine,
   type ReadLine,
   requiredTexts,
 } from "../core/observe/audit-filter.ts";
@@ -168,7 +167,7 @@ async function show(options: ShowOptions): Promise<void> {
   const outcome = options.denied ? "denied" : options.failed ? "failed" : undefined;
   const group = options.group === undefined ? undefined : await groupFilter(loaded, options.group);
   const filter: AuditFilter = { ...options, outcome, group, since, until };
-  const matches = createMatcher(filter);
+  const match = createMatcher(filter);
   /** The newest lines, if there is a limit. */
   let newest: string[] = [];
   if (options.csv) process.stdout.write(csvHead);
@@ -177,8 +176,8 @@ async function show(options: ShowOptions): Promise<void> {
   let found = 0;
   for await (const piece of piecesOf(await filesSince(file, since), since)) {
     for (const { bytes } of linesIn(piece, requiredTexts(filter))) {
-      const line = parseLine(bytes);
-      if (line === undefined || !matches(line)) continue;
+      const line = match(bytes);
+      if (line === undefined) continue;
       found += 1;
       const text = textFor(line, bytes, options);
       if (limit === Number.POSITIVE_INFINITY) process.stdout.write(text);

@@ -360,7 +360,7 @@ t.test("audit reads the file that a gateway writes", async (t) => {
   renameSync(file, `${file}.1`);
   const refused = await runWarm(gateway.home, ["audit"]);
   t.match(refused.stdout, /Z {2}access file refused {2}\S+access_control\.toml:\d+ {2}"/);
-  const flags = ["audit", "--operation", "Delete", "--table", "t"];
+  const flags = ["audit", "--operation", "delete", "--table", "t"];
   const { stdout } = await runWarm(gateway.home, flags);
   t.match(stdout, /admin {2}Delete main\.t {2}allow {2}200 {2}affected 2 {2}by \*\n$/);
   const none = await runWarm(gateway.home, ["audit", "--operation", "Delte"]);

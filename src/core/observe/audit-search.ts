@@ -3,13 +3,7 @@ import { type FileHandle, open, readdir, stat } from "node:fs/promises";
 import path from "node:path";
 import { pipeline } from "node:stream";
 import { splitPlace } from "../query/names.ts";
-import {
-  type AuditFilter,
-  createMatcher,
-  parseLine,
-  type ReadLine,
-  requiredTexts,
-} from "./audit-filter.ts";
+import { type AuditFilter, createMatcher, type ReadLine, requiredTexts } from "./audit-filter.ts";
 
 const MAX_LINE_BYTES = 4 * 1024 * 1024;
 const NEWLINE = 0x0a;
@@ -217,7 +211,7 @@ export type AuditAnswer = Awaited<ReturnType<typeof searchAudit>>;
 export async function searchAudit(question: AuditQuestion) {
   const { file, filter, visible, from, limit, timeoutMs } = question;
   const needles = requiredTexts(filter);
-  const matches = createMatcher(filter);
+  const match = createMatcher(filter);
   const isVisible = visibilityFilter(visible);
   const deadline = performance.now() + timeoutMs;
   const lines: ReadLine[] = [];
@@ -227,8 +221,8 @@ export async function searchAudit(question: AuditQuestion) {
   function foundIn(piece: Piece): Found[] {
     bytesRead += piece.lines.length;
     return Array.from(linesIn(piece, needles)).flatMap(({ bytes, offset }) => {
-      const line = parseLine(bytes);
-      return line !== undefined && matches(line) && isVisible(line) ? [{ line, offset }] : [];
+      const line = match(bytes);
+      return line !== undefined && isVisible(line) ? [{ line, offset }] : [];
     });
   }
 
