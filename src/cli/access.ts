@@ -34,6 +34,7 @@ import {
   entriesInWords,
   namedRefusal,
   readAccess,
+  roleInWords,
   warnIfUnknown,
 } from "./operator.ts";
 import {
@@ -177,7 +178,7 @@ async function listAccess(options: ListOptions): Promise<void> {
   const toCells = (grant: Grant) => [
     holderText(grant.holder),
     grant.database,
-    grant.role,
+    roleInWords(grant),
     ...(isPlain ? [] : [grant.tables?.join(", ") ?? "-", limitsInWords(grant) || "-"]),
   ];
   const toView = (grant: Grant) => ({ ...writtenHolder(grant.holder), ...viewEntry(grant) });

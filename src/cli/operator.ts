@@ -5,6 +5,7 @@ import type { Plan, VersionStep } from "../core/access/access-rules.ts";
 import {
   describePlace,
   displayName,
+  type Grant,
   groupOf,
   type Holder,
   holderName,
@@ -61,11 +62,15 @@ export function warnIfUnknown(snapshot: Snapshot, username: string): void {
   if (!isKnownHolder(snapshot, holder)) warn(userNotFound({ holder, snapshot }));
 }
 
+/** For example `ReadOnly (expired)`. */
+export function roleInWords({ role, expires }: Grant): string {
+  return expires !== undefined && expires <= Date.now() ? `${role} (expired)` : role;
+}
+
 /** The entries of a user and of the user's local groups, or those of a group, then `more`. */
 export function entriesInWords(snapshot: Snapshot, holder: Holder, more = ""): string {
   const entries = allEntries(snapshot, callerFor(holder)).map((grant) => {
-    const hasExpired = grant.expires !== undefined && grant.expires <= Date.now();
-    const entry = `${describePlace(grant)}:${grant.role}${hasExpired ? " (expired)" : ""}`;
+    const entry = `${describePlace(grant)}:${roleInWords(grant)}`;
     return grant.holder === holder ? entry : displayName(entry, grant);
   });
   return [...entries, more].filter(Boolean).join(" ") || "-";

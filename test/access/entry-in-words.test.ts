@@ -63,6 +63,10 @@ t.test("an entry is a sentence for every role and every limit", async (t) => {
       "dora can read, change, create and drop every table of shop, until 1 Jan 2126, 00:00:05 UTC.",
     ],
     [
+      grant("dora", "shop", "ReadOnly", "expires = 2026-01-01T00:00:00Z"),
+      "dora could read every table of shop, until 1 Jan 2026, 00:00 UTC.",
+    ],
+    [
       grant("oona", "shop", "Owner"),
       "oona can read, change, create and drop every table of shop and the database itself, and grant every role.",
     ],

@@ -646,6 +646,8 @@ t.test("access who lists every user who may, with entry and limits", async (t) =
   t.strictSame(await who("Insert main"), ["root *", "alice main", "rita main.tickets"]);
   t.strictSame(await who("Insert main --via mcp"), []);
   t.strictSame(await who("Select side.t"), ["root *", "alice *"], "expired entries do not count");
+  const listed = await gatehouse.run("access list --user rita");
+  t.match(listed.stdout, /^rita +side +ReadWrite \(expired\)/m);
   t.strictSame(await who("DropDatabase main"), ["root *"]);
   const expiring = "access grant alice other Owner --expires 2126-01-02T03:04:05Z";
   t.match(await gatehouse.run(expiring), { code: 0 });

@@ -244,8 +244,10 @@ export function entryInWords(grant: Grant, isPlanned = false): string {
   const { holder, role, columns, writableColumns, rowFilter, requireWhere, expires } = grant;
   const group = groupOf(holder);
   const subject = group === undefined ? holderText(holder) : `Members of the group ${group}`;
-  const can = isPlanned ? "will be able to" : "can";
-  const has = isPlanned ? "will have" : group === undefined ? "has" : "have";
+  const isOver = expires !== undefined && expires <= Date.now();
+  const can = isPlanned ? "will be able to" : isOver ? "could" : "can";
+  const had = isOver ? "had" : group === undefined ? "has" : "have";
+  const has = isPlanned ? "will have" : had;
   const parts = [
     abilityInWords(grant),
     columns && `${counted(columns.length, "column")} (${namesInWords(columns)})`,
