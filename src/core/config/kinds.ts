@@ -50,6 +50,15 @@ export function isForwardableHeader(name: string): boolean {
   return !refused.has(folded) && !refusedPrefixes.some((prefix) => folded.startsWith(prefix));
 }
 
+/** Headers that most requests have, or that the gateway itself reads. */
+const meaningful =
+  /^(?:accept|content-.+|expect|origin|user-agent|traceparent|tracestate|baggage)$/;
+
+/** True for a header that can carry a caller's token. */
+export function isTokenHeader(name: string): boolean {
+  return isForwardableHeader(name) && !meaningful.test(foldHeader(name));
+}
+
 /** True for a header that can carry the gateway's own credential for an upstream. */
 export function isCredentialHeader(name: string): boolean {
   return isForwardableHeader(name) || ["authorization", "cookie"].includes(name.toLowerCase());

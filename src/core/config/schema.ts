@@ -28,7 +28,7 @@ import {
   flag,
   foldHeader,
   GIBIBYTE,
-  isForwardableHeader,
+  isTokenHeader,
   key,
   listenAddress,
   live,
@@ -103,10 +103,10 @@ const auth = section("Tokens, passwords, and the files that control access.", {
     z
       .array(
         text(
-          '"bearer", "basic", "apikey", or "header:" and a header name that is not hop-by-hop, no credential, and not set by the gateway itself',
+          '"bearer", "basic", "apikey", or "header:" and a header name without another meaning, such as "header:x-api-key"',
           (one) =>
             /^(?:bearer|basic|apikey)$/.test(one) ||
-            (one.startsWith("header:") && isForwardableHeader(one.slice("header:".length))),
+            (one.startsWith("header:") && isTokenHeader(one.slice("header:".length))),
         ),
       )
       .min(1)
