@@ -503,6 +503,7 @@ t.test("an administrator who cannot log in does not count", async (t) => {
     user("idle", "") + grant("idle", "*", "Owner"),
     grant("idle", "*", "Owner"),
     grant("github:idle", "*", "Owner"),
+    user("github:idle") + grant("github:idle", "*", "Owner"),
     user("idle") + grant("idle", "*", "DbAdmin"),
     user("idle") + grant("idle", "main", "Owner"),
   ];

@@ -55,6 +55,7 @@ const cases: [tables: string, expected: RegExp][] = [
       user("staff:rita", 'same_as = "rita"'),
     /names only the user, also by other names \(`same_as`\), and users cannot approve/,
   ],
+  [user("staff:x"), /^the user staff:x: `password_hash` has no effect/],
   [user("ann", 'same_as = "gone"'), /the user ann: `same_as` names a user without a record: gone/],
   [filter('cmp = "=", value = "@team"'), /refers to @team, which the user's record lacks/],
   [filter('cmp = "=", value = "@regions"'), /@regions, but = needs a single value/],

@@ -659,6 +659,11 @@ export const administratorGrant = { database: "*", role: "Owner" } as const;
 /** How a user owns a database or, on `*`, administers. A greater one counts before a smaller one. */
 export const standing = { withoutPassword: 1, byGroup: 2, byOwnEntry: 3 } as const;
 
+/** The record of an external user may contain a hash, which no login accepts. */
+function hasPassword({ users }: Snapshot, username: string): boolean {
+  return users.get(username)?.passwordHash !== undefined && !isExternalUsername(username);
+}
+
 /**
  * The greatest standing that any of these users has on each database, and on `*`.
  *
@@ -666,7 +671,7 @@ export const standing = { withoutPassword: 1, byGroup: 2, byOwnEntry: 3 } as con
  */
 export function* greatestStandings(
   snapshot: Snapshot,
-  mayLogIn = (username: string) => snapshot.users.get(username)?.passwordHash !== undefined,
+  mayLogIn = (username: string) => hasPassword(snapshot, username),
   usernames: Iterable<string> = everyone(snapshot),
 ): Steps<Map<string, number>> {
   const greatest = new Map<string, number>();

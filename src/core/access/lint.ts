@@ -161,6 +161,15 @@ function* lintBoundary(snapshot: Snapshot, boundary: Boundary, { hasPreset }: Qu
   if (hasPreset && boundary.via === "query") yield* lintUnderPreset(boundary);
 }
 
+function* lintUser(snapshot: Snapshot, { username, passwordHash, sameAs }: User) {
+  if (passwordHash !== undefined && isExternalUsername(username)) {
+    yield "`password_hash` has no effect, since external users sign in at their provider";
+  }
+  if (isWithoutRecord(snapshot, sameAs)) {
+    yield `\`same_as\` names a user without a record: ${sameAs}`;
+  }
+}
+
 function* lintGroup(snapshot: Snapshot, { name, members }: Group) {
   const group = groupHolder(name);
   if (members.length === 0) yield "has no members";
@@ -188,9 +197,10 @@ export function* lintEntry(
 /** Lint of the whole file. Each sentence names its entry or boundary. */
 export function* lintAccess(snapshot: Snapshot, setting: QuestionSetting): Steps<string[]> {
   const findings: string[] = [];
-  yield* visitEach(snapshot.users.values(), ({ username, sameAs }) => {
-    if (sameAs === undefined || !isWithoutRecord(snapshot, sameAs)) return;
-    findings.push(`the user ${username}: \`same_as\` names a user without a record: ${sameAs}`);
+  yield* visitEach(snapshot.users.values(), (user) => {
+    for (const finding of lintUser(snapshot, user)) {
+      findings.push(`the user ${user.username}: ${finding}`);
+    }
   });
   yield* visitEach(snapshot.grants, ([, grants]) => {
     for (const grant of entriesIn(grants)) {
