@@ -91,6 +91,8 @@ export function typesText(databases: Databases, source: string): string {
   return `${first}\n\n${text}`;
 }
 
+const ANSWER_TIMEOUT_SECONDS = 60;
+
 class NotFoundError extends Error {}
 
 /** Requests schema information from a gateway. @throws Error with the reason of a refusal */
@@ -102,9 +104,11 @@ function schemaOf(gateway: URL, token: string) {
     const url = new URL(["./schema", ...names.map(encodeURIComponent)].join("/"), gateway);
     const headers = { authorization: `Bearer ${token}` };
     // A redirect could send the token elsewhere.
-    const asked = fetch(url, { headers, redirect: "error" });
+    const signal = AbortSignal.timeout(ANSWER_TIMEOUT_SECONDS * 1000);
+    const asked = fetch(url, { headers, redirect: "error", signal });
     const answer = await asked.catch(({ cause }: Error) => {
-      const reason = systemCode(cause) || errorMessage(cause);
+      const timedOut = `timed out after ${ANSWER_TIMEOUT_SECONDS} seconds`;
+      const reason = signal.aborted ? timedOut : systemCode(cause) || errorMessage(cause);
       throw new Error(`${gateway.origin} cannot be reached (${reason})`);
     });
     const body: unknown = await answer.json().catch(() => undefined);

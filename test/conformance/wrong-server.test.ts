@@ -4,6 +4,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from "node:ht
 import { text } from "node:stream/consumers";
 import t, { type Test } from "tap";
 import { z } from "zod";
+import { connectTo } from "../../src/features/conformance/run.ts";
 import { type Answer, databaseFiles, freshEngine, query } from "../engine/kit.ts";
 import { freePort } from "../kit/free-port.ts";
 import { temporaryHome } from "../kit/gateway.ts";
@@ -153,6 +154,16 @@ t.test("no response at all is exit status 1 with the reason", async (t) => {
   t.match(refused, { code: 1, stderr: /no response from http:\/\/127.0.0.1:\d+: .*ECONNREFUSED/ });
   const missing = await run(t, "--url", "unix:/nonexistent/db.sock");
   t.match(missing, { code: 1, stderr: /no response from unix:\/nonexistent\/db.sock: .*ENOENT/ });
+});
+
+t.test("a server that does not answer is reported as such", async (t) => {
+  const url = await serve(t, async () => {});
+  const { timeout } = AbortSignal;
+  t.intercept(AbortSignal, "timeout", { value: () => timeout.call(AbortSignal, 50) });
+  await t.rejects(
+    connectTo(url, undefined)("{}"),
+    /^timed out after 60 seconds; check the address/,
+  );
 });
 
 t.test("invalid arguments are exit status 2", async (t) => {

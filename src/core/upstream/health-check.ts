@@ -8,6 +8,7 @@ import { hostAndPort, type UpstreamTarget } from "./target.ts";
 /** An upstream that does not connect or respond within this time is down. */
 const TIMEOUT_MS = 2000;
 const FRESH_MS = 1000;
+const ANSWER_TIMEOUT_SECONDS = 60;
 
 /** True if the upstream accepts a connection. Sends nothing on it. */
 export function takesConnection(target: UpstreamTarget): Promise<boolean> {
@@ -47,17 +48,24 @@ export interface WholeAnswer {
   readonly text: string;
 }
 
-/** Rejects unless a complete response arrives. */
+/** Rejects unless a complete response arrives in time. */
 export async function askTarget(
   target: UpstreamTarget,
   { body, ...options }: RequestOptions & { readonly body?: string | Buffer },
 ): Promise<WholeAnswer> {
-  const response = await request(target, options, body);
-  return {
-    status: response.statusCode ?? 0,
-    type: response.headers["content-type"] ?? "",
-    text: await text(response),
-  };
+  const signal = AbortSignal.timeout(ANSWER_TIMEOUT_SECONDS * 1000);
+  try {
+    const response = await request(target, { signal, ...options }, body);
+    return {
+      status: response.statusCode ?? 0,
+      type: response.headers["content-type"] ?? "",
+      text: await text(response),
+    };
+  } catch (error) {
+    if (!signal.aborted) throw error;
+    const reason = `timed out after ${ANSWER_TIMEOUT_SECONDS} seconds; check the address, and the server's log`;
+    throw new Error(reason, { cause: error });
+  }
 }
 
 /** True if the upstream answers a `GET` of the path with 2xx. */
