@@ -249,7 +249,7 @@ function entryCommands(): Command[] {
     groups: { parse: readTokenGroups },
     role: { choices: entryRoles, parse: readRole },
     rowFilter: { parse: readFilter },
-    requireApproval: { parse: (text) => readNames(text.toUpperCase()) },
+    requireApproval: { parse: (text, earlier) => readNames(text.toUpperCase(), earlier) },
   });
   commands.forEach(replaceUsername);
   return commands;

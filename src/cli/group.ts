@@ -9,7 +9,7 @@ import { Refusal } from "../core/base/refusal.ts";
 import { loadFor } from "./load.ts";
 import { changeAccess, entriesInWords, namedRefusal, readAccess } from "./operator.ts";
 import { type CommonOptions, commandGroup, defineCommands } from "./options.ts";
-import { print, printList } from "./output.ts";
+import { print, printList, UsageError } from "./output.ts";
 
 interface GroupOptions extends CommonOptions {
   readonly add?: readonly string[];
@@ -39,6 +39,8 @@ function requireUsernames(members: readonly string[]): void {
 async function set(name: string, { add = [], remove = [], ...options }: GroupOptions) {
   requireLocalName(name);
   requireUsernames(add);
+  const both = add.find((member) => remove.includes(member));
+  if (both !== undefined) throw new UsageError(`${both} cannot be both added and removed`);
   const loaded = loadFor(options);
   const plan: Plan = (current) => {
     const known = current.groups.get(name)?.members ?? [];

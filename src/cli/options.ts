@@ -18,7 +18,8 @@ export function withHouseStyle(command: Command): Command {
         new Help().commandUsage(command).replace(/^gatehouse\b/, invocation),
     })
     .configureOutput({
-      outputError: (text, write) => write(harmless(text).replace(/^error:/, failureLabel())),
+      outputError: (text, write) =>
+        write(harmless(text).replace(/^error:(?: command-argument)?/, failureLabel())),
     });
 }
 
@@ -73,6 +74,18 @@ function refine(parameter: Argument | Option, refinement: Refinement = {}): void
   if (conflicts !== undefined && parameter instanceof Option) parameter.conflicts(conflicts);
 }
 
+/** Of `--email` and `--no-email`, commander would take the last. */
+function refuseBoth(command: Command, negated: string): void {
+  const given = new Set<string>();
+  for (const name of [negated.replace(/^no-/, ""), negated]) {
+    command.on(`option:${name}`, () => {
+      given.add(`'--${name}'`);
+      const [one, other] = given;
+      if (other) command.error(`error: option ${one} cannot be used with option ${other}`);
+    });
+  }
+}
+
 /**
  * Builds commands from a help text. A line with a name and a description begins a command. Indented
  * lines describe its arguments and options; those in `common` follow the name without a description.
@@ -101,6 +114,7 @@ export function defineCommands(
         const option = new Option(flags, text).makeOptionMandatory(text.endsWith("(required)"));
         refine(option, refinements[option.attributeName()]);
         command.addOption(option);
+        if (option.negate) refuseBoth(command, option.name());
       } else {
         const argument = new Argument(flags, text);
         refine(argument, refinements[argument.name()]);
@@ -160,14 +174,16 @@ export function readPlace(text: string, { upstream, routes }: Configuration): Pl
   return place;
 }
 
-export function readNames(text: string): string[] {
-  return text.trim() === "" ? [] : splitNames(text);
+/** The names of an option, which may be repeated. */
+export function readNames(text: string, earlier?: unknown): string[] {
+  const names = text.trim() === "" ? [] : splitNames(text);
+  return Array.isArray(earlier) ? [...earlier, ...names] : names;
 }
 
 /** Groups that only a token tells. */
 export function readTokenGroups(text: string, earlier?: unknown): string[] {
-  const groups = readNames(text);
-  if (groups.every(isExternalGroup)) return [...(Array.isArray(earlier) ? earlier : []), ...groups];
+  const groups = readNames(text, earlier);
+  if (groups.every(isExternalGroup)) return groups;
   throw new InvalidArgumentError(
     'Allowed: groups of an issuer, such as staff:a,staff:b or "staff:Sales, EU"; local groups are known.',
   );

@@ -135,6 +135,7 @@ const refused: Refused[] = [
   ["group set analysts --add a!", 1, /^gatehouse: Invalid username/],
   ["group set analysts --add alic", 1, /^gatehouse: User not found: alic \(did you mean alice\?\)/],
   ["group set analysts --remove alice", 1, /^gatehouse: alice is not a member of analysts/],
+  ["group set analysts --add alice --remove alice", 2, /alice cannot be both added and removed/],
   ["group remove analysts", 1, /^gatehouse: Group not found: analysts \(`.*group list` lists all/],
   ["access grant --group a! main ReadOnly", 1, /^gatehouse: Invalid group/],
   ["access grant --group a main", 2, /missing required argument 'role'/],

@@ -12,7 +12,7 @@ import path from "node:path";
 import t from "tap";
 import { readKey, readKeys } from "../identity/forge.ts";
 import { temporaryHome } from "../kit/gateway.ts";
-import { done, failed, type Installation, install } from "./kit.ts";
+import { done, type Installation, install } from "./kit.ts";
 
 function secretsOf({ home }: Installation): string[] {
   return readKeys(home).flatMap(({ jwk }) =>
@@ -31,7 +31,7 @@ t.test("before the first start, key list prints nothing and key revoke fails", a
   const gatehouse = install(t);
   t.strictSame(await gatehouse.run("key list --json"), done("[]"));
   const result = await gatehouse.run("key revoke unknown");
-  t.strictSame(result, failed(1, "Unknown or retired signing key"));
+  t.match(result, { code: 1, stderr: /signing key \(`\S+gatehouse key list` lists all\)/ });
 });
 
 t.test("key rotate creates a new key each time", async (t) => {
@@ -158,7 +158,7 @@ t.test("key revoke of an unknown key changes nothing", async (t) => {
   const before = readKeys(gatehouse.home);
   for (const kid of ["unknown", "../access_control", `${before[0]?.kid}.json`]) {
     const result = await gatehouse.run(`key revoke ${kid}`);
-    t.strictSame(result, failed(1, "Unknown or retired signing key"));
+    t.match(result, { code: 1, stderr: /signing key \(`\S+ key list` lists all\)/ });
   }
   t.strictSame(readKeys(gatehouse.home), before);
 });

@@ -386,6 +386,8 @@ const refused: Refused[] = [
   ["user set nobody --attribute tenant=acme", 1, nobody],
   ["user set ute --attribute tenant=acme", 1, /a separate table in the file; change it by hand/],
   ["user set alice --attribute a=1 --attribute a=2", 2, /This attribute is given twice/],
+  ["user set alice --email a@b.c --no-email", 2, /'--email' cannot be used with option/],
+  ["user set alice --no-same-as --same-as al", 2, /'--no-same-as' cannot be used with option/],
   ["user set alice --attribute a=1 --remove-attribute a", 2, /a cannot be both set and removed/],
   [
     "user set ute --email ute@example.com --remove-attribute tenant,a",

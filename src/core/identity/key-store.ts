@@ -180,7 +180,9 @@ export async function revokeKey(
   kid: string,
 ): Promise<void> {
   await store.change(async (keys) => {
-    if (!keys.some((key) => key.kid === kid)) throw new Refusal("key_not_found");
+    if (!keys.some((key) => key.kid === kid)) {
+      throw new Refusal("key_not_found", { detail: `\`${invocation} key list\` lists all` });
+    }
     const isSigner = findSigner(keys, algorithm)?.kid === kid;
     const made = isSigner ? [put(await makeKey(algorithm))] : [];
     return [...made, { kind: "delete", kid }];
