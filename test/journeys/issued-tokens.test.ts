@@ -13,7 +13,9 @@ import {
   temporaryHome,
 } from "../kit/gateway.ts";
 import { listening } from "../kit/listening.ts";
+import { longestTurn, measuredEnvironment } from "../kit/loop-time.ts";
 import { insert, select } from "../kit/queries.ts";
+import { LONGEST_STALL_MS } from "../kit/stall.ts";
 import { tables } from "../kit/tables.ts";
 import { runWarm } from "../kit/warm-command.ts";
 import { statelessCall } from "../mcp/messages.ts";
@@ -315,6 +317,27 @@ t.test("a broken file of tokens stops the start", async (t) => {
   await t.rejects(startGateway(t, { home }), /tokens:1: is not an issued token/);
   chmodSync(path.join(home, "tokens"), 0o666);
   await t.rejects(startGateway(t, { home }), /tokens: its group or others may write it/);
+});
+
+t.test("tokens beside 60,000 others do not stall the event loop", async (t) => {
+  const home = await staffedHome(t, people);
+  const measured = await startGateway(t, { home, env: measuredEnvironment(home) });
+  await issue(measured, "alice");
+  const line = readFileSync(path.join(home, "tokens"), "utf8");
+  const others = Array.from({ length: 60_000 }, (_, number) =>
+    line.replace(/[\w-]{36}/, `${number}`),
+  );
+  writeFileSync(path.join(home, "tokens"), others.join(""), { mode: 0o600 });
+  const turns: number[] = [];
+  do {
+    const token = await issue(measured, "bob");
+    await measured.get("/api/me", token);
+    await longestTurn(home);
+    t.equal((await measured.get("/api/me", await issue(measured, "bob"))).status, 200);
+    t.equal((await listOf(measured, token)).length, 2 * turns.length + 2);
+    turns.push(await longestTurn(home));
+  } while (turns.length < 5 && Math.min(...turns) >= LONGEST_STALL_MS);
+  t.ok(Math.min(...turns) < LONGEST_STALL_MS, `the longest turns took ${turns} ms`);
 });
 
 t.test("an expired token is refused as expired", async (t) => {

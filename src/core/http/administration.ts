@@ -421,10 +421,11 @@ export async function visibleTokens(
   const isLimited = tokenDatabase !== EVERY_DATABASE;
   const seesAll = !isLimited && isAdministrator(snapshot, actor);
   const hasKey = (kid: string) => keys.ring.verifier(kid) !== undefined;
-  return acceptedTokens(inventory.index.all(), { snapshot, revocations, hasKey }).filter(
+  const seen = [...inventory.index.all()].filter(
     (token) =>
       (seesAll || token.username === username) && (!isLimited || token.database === tokenDatabase),
   );
+  return acceptedTokens(seen, { snapshot, revocations, hasKey });
 }
 
 export const listTokens: Endpoint = listing("tokens", async (gateway, exchange) => {

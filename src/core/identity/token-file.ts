@@ -3,6 +3,7 @@ import * as z from "zod";
 import { isAnyUsername, isDatabaseOrEvery } from "../access/roles.ts";
 import type { Snapshot } from "../access/snapshot.ts";
 import { epochSeconds, writtenTime } from "../base/clock.ts";
+import { runCooperatively, type Steps, visitEach } from "../base/cooperative-scheduling.ts";
 import {
   decodeUtf8,
   fingerprint,
@@ -91,18 +92,21 @@ class TokenFileError extends Error {
   override readonly name = "TokenFileError";
 }
 
-async function readTokens(file: string, options: { checkRead: boolean }): Promise<TokenIndex> {
+function* tokensSteps(file: string, bytes: Buffer): Steps<TokenIndex> {
   const index = new TokenIndex();
-  if (!isThere(file)) return index;
-  const lines = decodeUtf8(file, await readGuardedBytes(file, options)).split("\n");
-  for (const [at, line] of lines.entries()) {
-    if (line.trim() === "") continue;
+  yield* visitEach(decodeUtf8(file, bytes).split("\n"), (line, at) => {
+    if (line.trim() === "") return;
     const token = parseLine(recordShape, line);
     // The line is not quoted, because it may be a pasted token.
     if (token === undefined) throw new TokenFileError(`${file}:${at + 1}: is not an issued token`);
     index.add(token);
-  }
+  });
   return index;
+}
+
+async function readTokens(file: string, options: { checkRead: boolean }): Promise<TokenIndex> {
+  if (!isThere(file)) return new TokenIndex();
+  return runCooperatively(tokensSteps(file, await readGuardedBytes(file, options)));
 }
 
 /** Expired tokens are kept for a week, in case the clock is wrong. */
