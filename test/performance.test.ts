@@ -58,32 +58,28 @@ t.test("a narrowed request costs little more than one that is not", nightly, asy
   t.ok(best <= MOST_NARROWED, `best ratio ${best.toFixed(2)}, at most ${MOST_NARROWED}`);
 });
 
-t.test(
-  "groups cost a caller without groups nothing, and one with 200 of them little",
-  nightly,
-  async (t) => {
-    const { world, upstreamPort } = await openWorld(t);
-    const external = await openExternal(world);
-    const [none, many] = [await external.tokens([]), await external.tokens(groups)];
-    const start = async (name: string, more: string) => {
-      const editAccess = (text: string) => text + external.entries + more;
-      const { config } = external;
-      const system = await startGatehouse(world, upstreamPort, { name, editAccess, config });
-      t.teardown(() => system.program.stop());
-      return system;
-    };
-    const plain = { ...(await start("no groups", "")), tokens: none };
-    const grouped = await start("groups", groupEntries());
-    const sent = { path: "/query", body, tokens: none, requests: REQUESTS };
-    for (const [tokens, most] of [
-      [none, MOST_WITHOUT_GROUPS],
-      [many, MOST_GROUPS],
-    ] as const) {
-      const best = await bestRatio(t, [{ ...grouped, tokens }, plain], sent, most);
-      t.ok(best <= most, `best ratio ${best.toFixed(2)}, at most ${most}`);
-    }
-  },
-);
+t.test("groups cost callers without them nothing, and others little", nightly, async (t) => {
+  const { world, upstreamPort } = await openWorld(t);
+  const external = await openExternal(world);
+  const [none, many] = [await external.tokens([]), await external.tokens(groups)];
+  const start = async (name: string, more: string) => {
+    const editAccess = (text: string) => text + external.entries + more;
+    const { config } = external;
+    const system = await startGatehouse(world, upstreamPort, { name, editAccess, config });
+    t.teardown(() => system.program.stop());
+    return system;
+  };
+  const plain = { ...(await start("no groups", "")), tokens: none };
+  const grouped = await start("groups", groupEntries());
+  const sent = { path: "/query", body, tokens: none, requests: REQUESTS };
+  for (const [tokens, most] of [
+    [none, MOST_WITHOUT_GROUPS],
+    [many, MOST_GROUPS],
+  ] as const) {
+    const best = await bestRatio(t, [{ ...grouped, tokens }, plain], sent, most);
+    t.ok(best <= most, `best ratio ${best.toFixed(2)}, at most ${most}`);
+  }
+});
 
 const selector = '{"selector":{"name":"Grace"}}';
 

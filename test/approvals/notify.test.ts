@@ -151,23 +151,20 @@ t.test("of several workers, one notifies", async (t) => {
   t.strictSame(told.sort(), [ids[0], last].sort());
 });
 
-t.test(
-  "without a console, the notification names the command, also for an entry of a group",
-  async (t) => {
-    const { hook, config } = await hookOn(t);
-    const more = [
-      '[[groups]]\nname = "bots"\nmembers = ["bot"]\n\n',
-      careful().replace('username = "bot"', 'group = "bots"'),
-    ].join("");
-    const home = await staffedHome(t, ["root * Owner", "bot other ReadOnly"], more);
-    const { ask, bot } = await carefulOn(await startGateway(t, { home, config }));
-    const id = idIn(await ask(bot, removeOne(1)));
-    const [first] = await received(hook, 1);
-    const { text, approval } = JSON.parse(String(first?.body));
-    t.match(approval, { id, user: "bot", url: undefined });
-    t.match(text, `gatehouse approvals show ${id}`);
-  },
-);
+t.test("without a console, the notification names the command, also for a group", async (t) => {
+  const { hook, config } = await hookOn(t);
+  const more = [
+    '[[groups]]\nname = "bots"\nmembers = ["bot"]\n\n',
+    careful().replace('username = "bot"', 'group = "bots"'),
+  ].join("");
+  const home = await staffedHome(t, ["root * Owner", "bot other ReadOnly"], more);
+  const { ask, bot } = await carefulOn(await startGateway(t, { home, config }));
+  const id = idIn(await ask(bot, removeOne(1)));
+  const [first] = await received(hook, 1);
+  const { text, approval } = JSON.parse(String(first?.body));
+  t.match(approval, { id, user: "bot", url: undefined });
+  t.match(text, `gatehouse approvals show ${id}`);
+});
 
 t.test("users of an issuer and calls over MCP are posted like others", async (t) => {
   const external = idIn(await ask(await staff.sign("gatehouse"), removeOne(9)));

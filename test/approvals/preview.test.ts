@@ -231,44 +231,40 @@ t.test("rows that an approver is shown are a line of the audit", async (t) => {
   t.equal(requested.stdout.match(/approval_shown/g)?.length, 2, "also found by the requester");
 });
 
-t.test(
-  "an approver sees the rows of a user whose token has the groups and attributes",
-  async (t) => {
-    const staff = await TestIssuer.start(t);
-    const plain = await TestIssuer.start(t);
-    const groups = 'groups_claim = "groups"\n';
-    const issuers =
-      staff.section(`${groups}attribute_claims = { most = "most" }`) +
-      plain.section(groups, "plain");
-    const { config, url } = await consoleConfig(issuers);
-    const limits =
-      'require_approval = ["DELETE"]\nrow_filter = [{ column = "id", cmp = "<", value = ';
-    const more = [
-      '[[groups]]\nname = "wide"\nmembers = ["staff:alice"]\n\n',
-      groupGrant("wide", "main", "ReadWrite", `${limits}10 }]`),
-      groupGrant("plain:all", "main", "ReadWrite", 'require_approval = ["DELETE"]'),
-      groupGrant("staff:ops", "main", "ReadWrite", `tables = ["orders"]\n${limits}"@most" }]`),
-      '[[boundaries]]\nvia = "query"\ngroup = "staff:ops"\nmax_changes = 9\n\n',
-    ].join("");
-    const { ask, run, gateway } = await openCareful(t, { more, config });
-    const alice = await staff.sign("gatehouse", { claims: { groups: ["ops"], most: 7 } });
-    const id = idIn(await ask(alice, removal));
-    t.match(await run("show", id), { query: JSON.stringify(removal), preview: { affected: 7 } });
-    const dave = await signedIn(t, url, "dave");
-    const { text } = await dave.get(`/approvals/${id}`);
-    t.match(text, "7 rows would be deleted");
-    t.match(text, "The row filter of staff:alice is added");
-    t.match(text, "beyond 9 changed rows");
-    t.match(text, `exactly these ${JSON.stringify(removal).length} bytes`);
-    const bob = await plain.sign("gatehouse", { claims: { sub: "bob", groups: ["all"] } });
-    const other = idIn(await ask(bob, removeOne(14)));
-    t.match(await run("show", other), { preview: { affected: 1 } }, "groups alone");
-    await run("approve", id);
-    const file = readFileSync(path.join(gateway.home, "approvals.sqlite"));
-    t.notOk(file.includes('"ops"'), "the groups are encrypted with the query");
-    t.match(await ask(alice, removal, id), { status: 200, body: { affected: 7 } });
-  },
-);
+t.test("an approver sees the rows by groups and attributes of the user's token", async (t) => {
+  const staff = await TestIssuer.start(t);
+  const plain = await TestIssuer.start(t);
+  const groups = 'groups_claim = "groups"\n';
+  const issuers =
+    staff.section(`${groups}attribute_claims = { most = "most" }`) + plain.section(groups, "plain");
+  const { config, url } = await consoleConfig(issuers);
+  const limits =
+    'require_approval = ["DELETE"]\nrow_filter = [{ column = "id", cmp = "<", value = ';
+  const more = [
+    '[[groups]]\nname = "wide"\nmembers = ["staff:alice"]\n\n',
+    groupGrant("wide", "main", "ReadWrite", `${limits}10 }]`),
+    groupGrant("plain:all", "main", "ReadWrite", 'require_approval = ["DELETE"]'),
+    groupGrant("staff:ops", "main", "ReadWrite", `tables = ["orders"]\n${limits}"@most" }]`),
+    '[[boundaries]]\nvia = "query"\ngroup = "staff:ops"\nmax_changes = 9\n\n',
+  ].join("");
+  const { ask, run, gateway } = await openCareful(t, { more, config });
+  const alice = await staff.sign("gatehouse", { claims: { groups: ["ops"], most: 7 } });
+  const id = idIn(await ask(alice, removal));
+  t.match(await run("show", id), { query: JSON.stringify(removal), preview: { affected: 7 } });
+  const dave = await signedIn(t, url, "dave");
+  const { text } = await dave.get(`/approvals/${id}`);
+  t.match(text, "7 rows would be deleted");
+  t.match(text, "The row filter of staff:alice is added");
+  t.match(text, "beyond 9 changed rows");
+  t.match(text, `exactly these ${JSON.stringify(removal).length} bytes`);
+  const bob = await plain.sign("gatehouse", { claims: { sub: "bob", groups: ["all"] } });
+  const other = idIn(await ask(bob, removeOne(14)));
+  t.match(await run("show", other), { preview: { affected: 1 } }, "groups alone");
+  await run("approve", id);
+  const file = readFileSync(path.join(gateway.home, "approvals.sqlite"));
+  t.notOk(file.includes('"ops"'), "the groups are encrypted with the query");
+  t.match(await ask(alice, removal, id), { status: 200, body: { affected: 7 } });
+});
 
 t.test("the audit counts rows for groups, users of an issuer, boundaries and MCP", async (t) => {
   const staff = await TestIssuer.start(t);

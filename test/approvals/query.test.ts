@@ -7,30 +7,27 @@ import { idIn, listed, openCareful, orders, removal, removeOne, step, stepsOf } 
 const careful = await openCareful(t, { config: '[metrics]\nlisten = "127.0.0.1:0"\n' });
 const { gateway, ask, run, bot, root, count } = careful;
 
-t.test(
-  "a query that requires approval does not run, and the response says what to do",
-  async (t) => {
-    const before = await count();
-    const asked = await ask(bot, removal);
-    const id = idIn(asked);
-    t.match(asked.body, {
-      status: "pending",
-      code: "approval_required",
-      approval: { id: /^[0-9a-f-]{36}$/, expires: /^\d{4}-\d\d-\d\dT[\d:.]+Z$/ },
-    });
-    t.equal(asked.headers.get("x-gatehouse-decision"), "deny");
-    t.equal(await count(), before);
-    t.equal(idIn(await ask(bot, removal)), id, "the same request has the same approval");
-    t.equal(idIn(await ask(bot, removal, id)), id, "still pending");
-    const insert = { Insert: { ...orders, values: [{ id: 99, state: "x" }] } };
-    t.equal((await ask(bot, insert)).status, 200);
-    t.match(await ask(bot, { Preview: removal }), { status: 200, body: { affected: /\d/ } });
-    t.equal((await ask(bot, { Preview: { Batch: [insert, removal] } })).status, 409, "no approval");
-    t.equal((await ask(bot, { Preview: { Batch: [removal, removal] } })).status, 200);
-    t.equal((await ask(root, removeOne(99))).status, 200, "other users need no approval");
-    await run("deny", id);
-  },
-);
+t.test("a query that requires approval does not run, and the answer says what to do", async (t) => {
+  const before = await count();
+  const asked = await ask(bot, removal);
+  const id = idIn(asked);
+  t.match(asked.body, {
+    status: "pending",
+    code: "approval_required",
+    approval: { id: /^[0-9a-f-]{36}$/, expires: /^\d{4}-\d\d-\d\dT[\d:.]+Z$/ },
+  });
+  t.equal(asked.headers.get("x-gatehouse-decision"), "deny");
+  t.equal(await count(), before);
+  t.equal(idIn(await ask(bot, removal)), id, "the same request has the same approval");
+  t.equal(idIn(await ask(bot, removal, id)), id, "still pending");
+  const insert = { Insert: { ...orders, values: [{ id: 99, state: "x" }] } };
+  t.equal((await ask(bot, insert)).status, 200);
+  t.match(await ask(bot, { Preview: removal }), { status: 200, body: { affected: /\d/ } });
+  t.equal((await ask(bot, { Preview: { Batch: [insert, removal] } })).status, 409, "no approval");
+  t.equal((await ask(bot, { Preview: { Batch: [removal, removal] } })).status, 200);
+  t.equal((await ask(root, removeOne(99))).status, 200, "other users need no approval");
+  await run("deny", id);
+});
 
 t.test("an approval lets the same bytes run once", async (t) => {
   const query = removeOne(14);

@@ -439,25 +439,22 @@ t.test("user remove removes the user with all grants", async (t) => {
   t.match(gatehouse.text, /^# who may do what\n/);
 });
 
-t.test(
-  "the last Owner and administrator are lowered, revoked and removed only by force",
-  async (t) => {
-    const gatehouse = install(t, people + grant("alice", "sales", "Owner"));
-    const sentence = "The last Owner of a database cannot be removed or lowered; --force allows it";
-    const refused = { code: 1, stderr: /The last (?:Owner|administrator) .*cannot be/ };
-    t.strictSame(await gatehouse.run("access revoke alice sales"), failed(1, sentence));
-    for (const act of ["grant alice sales DbAdmin", "revoke root *"]) {
-      t.match(await gatehouse.run(`access ${act}`), refused);
-      t.equal((await gatehouse.run(`access ${act} --force`)).code, 0, act);
-    }
-    t.equal(grantOn(gatehouse.snapshot, "alice", "sales")?.role, "DbAdmin");
-    t.notOk(gatehouse.snapshot.grants.has(readHolder("root")));
-    t.equal((await gatehouse.run("access grant root * Owner")).code, 0);
-    t.match(await gatehouse.run("user remove root"), refused);
-    t.equal((await gatehouse.run("user remove root --force")).code, 0);
-    t.notOk(gatehouse.snapshot.users.has("root"));
-  },
-);
+t.test("the last Owner and administrator can be removed or lowered only by force", async (t) => {
+  const gatehouse = install(t, people + grant("alice", "sales", "Owner"));
+  const sentence = "The last Owner of a database cannot be removed or lowered; --force allows it";
+  const refused = { code: 1, stderr: /The last (?:Owner|administrator) .*cannot be/ };
+  t.strictSame(await gatehouse.run("access revoke alice sales"), failed(1, sentence));
+  for (const act of ["grant alice sales DbAdmin", "revoke root *"]) {
+    t.match(await gatehouse.run(`access ${act}`), refused);
+    t.equal((await gatehouse.run(`access ${act} --force`)).code, 0, act);
+  }
+  t.equal(grantOn(gatehouse.snapshot, "alice", "sales")?.role, "DbAdmin");
+  t.notOk(gatehouse.snapshot.grants.has(readHolder("root")));
+  t.equal((await gatehouse.run("access grant root * Owner")).code, 0);
+  t.match(await gatehouse.run("user remove root"), refused);
+  t.equal((await gatehouse.run("user remove root --force")).code, 0);
+  t.notOk(gatehouse.snapshot.users.has("root"));
+});
 
 const all = "SELECT and INSERT and UPDATE and DELETE";
 const tooLittle = "the role does not include this";
@@ -667,39 +664,36 @@ function explain(gatehouse: Installation, flags: string, query: string) {
   return gatehouse.run(`access explain ${flags}`, query);
 }
 
-t.test(
-  "access explain names the deciding entry and prints the bytes that would be forwarded",
-  async (t) => {
-    const gatehouse = install(t, policy);
-    const query = select('["id"]', ', "where": {"column": "id", "cmp": "=", "value": 1.0}');
-    const filter = '{"column":"tenant","cmp":"=","value":"acme"}';
-    const up = query.replace(
-      '{"column": "id", "cmp": "=", "value": 1.0}',
-      (own) => `{"and":[${filter},${own}]}`,
-    );
-    const allowed = await explain(gatehouse, "rita", query);
-    t.strictSame(allowed, {
-      code: 0,
-      stdout: `allowed: rita\nSelect on main.tickets: ReadWrite by the entry for main.tickets; added: ${filter}\n\n${up}\n`,
-      stderr: "",
-    });
-    const json = JSON.parse((await explain(gatehouse, "rita --json", query)).stdout);
-    t.match(json, { user: "rita", via: "query", allowed: true, code: "allowed", body: up });
-    t.match(json.decisions, [{ operation: "Select", added: [JSON.parse(filter)] }]);
+t.test("access explain names the deciding entry and prints the forwarded bytes", async (t) => {
+  const gatehouse = install(t, policy);
+  const query = select('["id"]', ', "where": {"column": "id", "cmp": "=", "value": 1.0}');
+  const filter = '{"column":"tenant","cmp":"=","value":"acme"}';
+  const up = query.replace(
+    '{"column": "id", "cmp": "=", "value": 1.0}',
+    (own) => `{"and":[${filter},${own}]}`,
+  );
+  const allowed = await explain(gatehouse, "rita", query);
+  t.strictSame(allowed, {
+    code: 0,
+    stdout: `allowed: rita\nSelect on main.tickets: ReadWrite by the entry for main.tickets; added: ${filter}\n\n${up}\n`,
+    stderr: "",
+  });
+  const json = JSON.parse((await explain(gatehouse, "rita --json", query)).stdout);
+  t.match(json, { user: "rita", via: "query", allowed: true, code: "allowed", body: up });
+  t.match(json.decisions, [{ operation: "Select", added: [JSON.parse(filter)] }]);
 
-    const star = await explain(gatehouse, "rita", select('["*"]'));
-    t.equal(star.code, 1);
-    t.match(star.stdout, /^denied: rita: columns_required: .*"id", "tenant", "status"/);
-    const limit = await explain(gatehouse, "rita --via mcp --json", query);
-    t.match(JSON.parse(limit.stdout), {
-      allowed: false,
-      code: "limit_required",
-      decisions: [{ boundary: "mcp" }],
-    });
-    const plain = select('["*"]');
-    t.equal((await explain(gatehouse, "alice", plain)).stdout.split("\n\n")[1], `${plain}\n`);
-  },
-);
+  const star = await explain(gatehouse, "rita", select('["*"]'));
+  t.equal(star.code, 1);
+  t.match(star.stdout, /^denied: rita: columns_required: .*"id", "tenant", "status"/);
+  const limit = await explain(gatehouse, "rita --via mcp --json", query);
+  t.match(JSON.parse(limit.stdout), {
+    allowed: false,
+    code: "limit_required",
+    decisions: [{ boundary: "mcp" }],
+  });
+  const plain = select('["*"]');
+  t.equal((await explain(gatehouse, "alice", plain)).stdout.split("\n\n")[1], `${plain}\n`);
+});
 
 t.test("access explain prints the form that the configured upstream takes", async (t) => {
   const gatehouse = install(t, policy);
@@ -718,32 +712,29 @@ t.test("access explain prints the form that the configured upstream takes", asyn
   t.match((await explain(gatehouse, "alice", full)).stdout, /^denied: alice: unknown_field/);
 });
 
-t.test(
-  "access explain explains invalid queries, unknown users and required approvals",
-  async (t) => {
-    const gatehouse = install(t, policy);
-    t.match(
-      (await explain(gatehouse, "rita", '{"Select": {}}')).stdout,
-      /^denied: rita: missing_field/,
-    );
-    t.match(await explain(gatehouse, "nobody", select('["id"]')), {
-      code: 1,
-      stdout: /user_not_found/,
-    });
-    t.match((await explain(gatehouse, "bob", select('["id"]'))).stdout, /user_disabled/);
-    const remove = '{"Delete": {"database": "main", "table": "tickets", "where": null}}';
-    t.match(await explain(gatehouse, "rita", remove), {
-      code: 1,
-      stdout:
-        /^denied: rita: approval_required\n.*\nDELETE needs approval by alice \(main\.tickets\)\n$/,
-    });
-    const batch = `{"Batch": [${select('["id"]')}, ${select('["secret"]')}]}`;
-    t.match(
-      (await explain(gatehouse, "rita", batch)).stdout,
-      /^denied: rita: batch_member_denied \(element 1: column_denied\): /,
-    );
-  },
-);
+t.test("access explain names invalid queries, unknown users and needed approvals", async (t) => {
+  const gatehouse = install(t, policy);
+  t.match(
+    (await explain(gatehouse, "rita", '{"Select": {}}')).stdout,
+    /^denied: rita: missing_field/,
+  );
+  t.match(await explain(gatehouse, "nobody", select('["id"]')), {
+    code: 1,
+    stdout: /user_not_found/,
+  });
+  t.match((await explain(gatehouse, "bob", select('["id"]'))).stdout, /user_disabled/);
+  const remove = '{"Delete": {"database": "main", "table": "tickets", "where": null}}';
+  t.match(await explain(gatehouse, "rita", remove), {
+    code: 1,
+    stdout:
+      /^denied: rita: approval_required\n.*\nDELETE needs approval by alice \(main\.tickets\)\n$/,
+  });
+  const batch = `{"Batch": [${select('["id"]')}, ${select('["secret"]')}]}`;
+  t.match(
+    (await explain(gatehouse, "rita", batch)).stdout,
+    /^denied: rita: batch_member_denied \(element 1: column_denied\): /,
+  );
+});
 
 const expectations = `# What support may do.
 [[expect]]

@@ -208,28 +208,25 @@ function warnings({ service }: TestGateway, text: string): number {
   return service.log.filter(({ msg, level }) => msg === text && level === "warn").length;
 }
 
-t.test(
-  "config check and the start warn about routes that only a foreign upstream has",
-  async (t) => {
-    const route = '[[routes]]\npath = "/shop/:database"\naccess = "SELECT"\n';
-    const warning = "[[routes]] answer 404: the engine has no paths; name a server in upstream.url";
-    const gateway = await startGateway(t, { config: route });
-    t.equal((await gateway.get("/shop/main", await gateway.login())).status, 404);
-    t.equal(warnings(gateway, warning), 1);
-    const gatehouse = install(t);
-    const other = '[[upstream.databases]]\ndatabases = ["far"]\nurl = "http://127.0.0.1:1"\n';
-    for (const [text, warns] of [
-      [route, true],
-      [`[upstream]\nurl = "sqlite:${gatehouse.home}"\n${route}`, true],
-      [`[upstream]\nurl = "http://127.0.0.1:1"\n${route}`, false],
-      [`${other}${route}`, false],
-    ] as const) {
-      writeFileSync(path.join(gatehouse.home, "gateway.toml"), text, { mode: 0o600 });
-      const { code, stderr } = await gatehouse.run("config check");
-      t.strictSame([code, stderr.includes(`warning: ${warning}\n`)], [0, warns], text);
-    }
-  },
-);
+t.test("config check and the start warn of routes that only a foreign upstream has", async (t) => {
+  const route = '[[routes]]\npath = "/shop/:database"\naccess = "SELECT"\n';
+  const warning = "[[routes]] answer 404: the engine has no paths; name a server in upstream.url";
+  const gateway = await startGateway(t, { config: route });
+  t.equal((await gateway.get("/shop/main", await gateway.login())).status, 404);
+  t.equal(warnings(gateway, warning), 1);
+  const gatehouse = install(t);
+  const other = '[[upstream.databases]]\ndatabases = ["far"]\nurl = "http://127.0.0.1:1"\n';
+  for (const [text, warns] of [
+    [route, true],
+    [`[upstream]\nurl = "sqlite:${gatehouse.home}"\n${route}`, true],
+    [`[upstream]\nurl = "http://127.0.0.1:1"\n${route}`, false],
+    [`${other}${route}`, false],
+  ] as const) {
+    writeFileSync(path.join(gatehouse.home, "gateway.toml"), text, { mode: 0o600 });
+    const { code, stderr } = await gatehouse.run("config check");
+    t.strictSame([code, stderr.includes(`warning: ${warning}\n`)], [0, warns], text);
+  }
+});
 
 t.test("config check and the start warn about SQLite files with another suffix", async (t) => {
   const gatehouse = install(t);
@@ -302,16 +299,13 @@ t.test("config check says how to fix permissions that are too wide", async (t) =
   t.match(stderr, `others may read it; fix it with: chmod 600 ${gatehouse.accessFile}`);
 });
 
-t.test(
-  "config check warns about grants without a user and about a missing administrator",
-  async (t) => {
-    const demoted = people.replace('role = "Owner"', 'role = "ReadOnly"');
-    const gatehouse = install(t, demoted + grant("alise", "main", "ReadOnly"));
-    const { code, stderr } = await gatehouse.run("config check");
-    t.equal(code, 0);
-    t.match(stderr, /^warning: alise .*record \(did you mean alice\?\)\nwarning: no admin/);
-  },
-);
+t.test("config check warns about grants without a user and a missing administrator", async (t) => {
+  const demoted = people.replace('role = "Owner"', 'role = "ReadOnly"');
+  const gatehouse = install(t, demoted + grant("alise", "main", "ReadOnly"));
+  const { code, stderr } = await gatehouse.run("config check");
+  t.equal(code, 0);
+  t.match(stderr, /^warning: alise .*record \(did you mean alice\?\)\nwarning: no admin/);
+});
 
 t.test("config check says once that a group of an entry does not exist", async (t) => {
   const entry = '[[acl]]\ngroup = "crew"\ndatabase = "main"\nrole = "ReadOnly"\n';

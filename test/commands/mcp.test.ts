@@ -290,21 +290,18 @@ t.test("a rejected token is reported to client and terminal, and never printed",
   t.notMatch(speaker.stderr, "c2VjcmV0");
 });
 
-t.test(
-  "requests before the end of standard input are answered, also without a line feed",
-  async (t) => {
-    const token = await gateway.addUser("piper", "ReadOnly");
-    const input = [1, 2].map((id) => JSON.stringify(request(id, "tools/list"))).join("\n");
-    const flags = ["mcp", "--stdio", "--url", gateway.url];
-    const result = await runCommand(gateway.home, flags, {
-      env: { GATEHOUSE_TOKEN: token },
-      input,
-    });
-    t.equal(result.code, 0);
-    const answers = result.stdout.trim().split("\n");
-    t.strictSame(new Set(answers.map((answer) => JSON.parse(answer).id)), new Set([1, 2]));
-  },
-);
+t.test("requests before the end of input are answered, also without a line feed", async (t) => {
+  const token = await gateway.addUser("piper", "ReadOnly");
+  const input = [1, 2].map((id) => JSON.stringify(request(id, "tools/list"))).join("\n");
+  const flags = ["mcp", "--stdio", "--url", gateway.url];
+  const result = await runCommand(gateway.home, flags, {
+    env: { GATEHOUSE_TOKEN: token },
+    input,
+  });
+  t.equal(result.code, 0);
+  const answers = result.stdout.trim().split("\n");
+  t.strictSame(new Set(answers.map((answer) => JSON.parse(answer).id)), new Set([1, 2]));
+});
 
 t.test("closing standard input cancels calls and exits with 0", async (t) => {
   const before = fixture.cancelled;

@@ -32,24 +32,20 @@ const unshare = ["unshare", "--map-root-user", "--mount", "sh", "-e", "-c"];
 const canMount = spawnSync("unshare", [...unshare.slice(1), "mount -t tmpfs none /mnt"]);
 const skip = canMount.status === 0 ? false : "this system does not allow mounts";
 
-t.test(
-  "serve on a read-only file system names the directory to make writable",
-  { skip },
-  async (t) => {
-    const home = temporaryHome(t);
-    const directory = path.join(home, ".gatehouse");
-    const mounts = `mount --bind ${home} ${home}; mount -o remount,bind,ro ${home}; exec "$0" "$@"`;
-    const env = { GATEHOUSE_HOME: undefined };
-    const { code, stderr } = await runCommand(home, ["serve", "--port", "0"], {
-      through: [...unshare, mounts],
-      env,
-    });
-    t.equal(code, 1);
-    t.match(stderr, `cannot write ${directory}`);
-    t.match(stderr, "Make it writable, or choose another service directory with $GATEHOUSE_HOME.");
-    t.notMatch(stderr, /EROFS|ENOENT/, "no bare system error");
-  },
-);
+t.test("serve on a read-only file system says what to make writable", { skip }, async (t) => {
+  const home = temporaryHome(t);
+  const directory = path.join(home, ".gatehouse");
+  const mounts = `mount --bind ${home} ${home}; mount -o remount,bind,ro ${home}; exec "$0" "$@"`;
+  const env = { GATEHOUSE_HOME: undefined };
+  const { code, stderr } = await runCommand(home, ["serve", "--port", "0"], {
+    through: [...unshare, mounts],
+    env,
+  });
+  t.equal(code, 1);
+  t.match(stderr, `cannot write ${directory}`);
+  t.match(stderr, "Make it writable, or choose another service directory with $GATEHOUSE_HOME.");
+  t.notMatch(stderr, /EROFS|ENOENT/, "no bare system error");
+});
 
 t.test("serve on a SQLite file says that it needs a directory", async (t) => {
   const gatehouse = install(t);
@@ -91,31 +87,27 @@ t.test("a second Ctrl-C during the shutdown stops at once with 1", async (t) => 
   t.ok(gateway.service.output.includes("stopped at once"));
 });
 
-t.test(
-  "on a terminal, serve prints a greeting, then a line per request and reload",
-  { skip: noTerminal },
-  async (t) => {
-    const gatehouse = installNothing(t);
-    const env = { GATEHOUSE_ADMIN_PASSWORD: ADMIN_PASSWORD };
-    const terminal = new Terminal(t, gatehouse.home, ["serve", "--port", "0"], env);
-    await terminal.until(/Next, in another terminal:\n\n.*\n\n/);
-    const [, url = ""] = /Gatehouse \S+ listens on (\S+)/.exec(terminal.shown) ?? [];
-    t.notMatch(terminal.shown, /engine listening|"level"|listening on/);
+t.test("serve prints a greeting, then a line per request", { skip: noTerminal }, async (t) => {
+  const gatehouse = installNothing(t);
+  const env = { GATEHOUSE_ADMIN_PASSWORD: ADMIN_PASSWORD };
+  const terminal = new Terminal(t, gatehouse.home, ["serve", "--port", "0"], env);
+  await terminal.until(/Next, in another terminal:\n\n.*\n\n/);
+  const [, url = ""] = /Gatehouse \S+ listens on (\S+)/.exec(terminal.shown) ?? [];
+  t.notMatch(terminal.shown, /engine listening|"level"|listening on/);
 
-    await fetch(`${url}/query`, { method: "POST" });
-    await terminal.until(/^\d\d:\d\d:\d\d - POST \/query deny unauthenticated 401 \d+ms\n/m);
-    appendFileSync(gatehouse.accessFile, '[[users]]\nusername = "rita"\n');
-    await terminal.until(/^[\d:]{8} access file reloaded \(version: \w+; users added: rita\)\n/m);
-    appendFileSync(gatehouse.accessFile, "broken");
-    await terminal.until(/^[\d:]{8} ERROR access file refused: .*; line: \d+; reason: .*\n/m);
-    terminal.type(CTRL_C);
-    await terminal.until(/^(?:\^C)?[\d:]{8} draining: .* \(signal: SIGINT\)\n/m);
-    t.equal(await terminal.ended(), 0);
-    t.equal(terminal.shown.match(/access file reloaded/g)?.length, 1, "a reload is shown once");
-    t.equal(terminal.shown.match(/access file refused/g)?.length, 1, "and so is a refusal");
-    t.notOk(terminal.shown.includes("\x1b"), "NO_COLOR is obeyed");
-  },
-);
+  await fetch(`${url}/query`, { method: "POST" });
+  await terminal.until(/^\d\d:\d\d:\d\d - POST \/query deny unauthenticated 401 \d+ms\n/m);
+  appendFileSync(gatehouse.accessFile, '[[users]]\nusername = "rita"\n');
+  await terminal.until(/^[\d:]{8} access file reloaded \(version: \w+; users added: rita\)\n/m);
+  appendFileSync(gatehouse.accessFile, "broken");
+  await terminal.until(/^[\d:]{8} ERROR access file refused: .*; line: \d+; reason: .*\n/m);
+  terminal.type(CTRL_C);
+  await terminal.until(/^(?:\^C)?[\d:]{8} draining: .* \(signal: SIGINT\)\n/m);
+  t.equal(await terminal.ended(), 0);
+  t.equal(terminal.shown.match(/access file reloaded/g)?.length, 1, "a reload is shown once");
+  t.equal(terminal.shown.match(/access file refused/g)?.length, 1, "and so is a refusal");
+  t.notOk(terminal.shown.includes("\x1b"), "NO_COLOR is obeyed");
+});
 
 const onTerminal = { skip: noTerminal };
 const GREETED = /Next, in another terminal:\n\n.*\n\n/;
@@ -182,7 +174,7 @@ for (const workers of [1, 2]) {
 }
 
 t.test(
-  "a first start that fails after adding the administrator keeps the password",
+  "a first start that fails late keeps the administrator's password",
   onTerminal,
   async (t) => {
     const gatehouse = installNothing(t);

@@ -211,16 +211,13 @@ t.test("token revoke refuses input that would revoke nothing", async (t) => {
   t.throws(() => revocationsIn(gatehouse), { code: "ENOENT" }, "nothing was written");
 });
 
-t.test(
-  "token issue creates no keys, since a gateway may use keys that were moved away",
-  async (t) => {
-    const gatehouse = install(t, `${people}${robots}`);
-    const { code, stderr } = await gatehouse.run("token issue robot");
-    t.equal(code, 1);
-    t.match(stderr, "contains no signing key for ES256: restore the keys");
-    t.notOk(existsSync(path.join(gatehouse.home, "keys")));
-  },
-);
+t.test("token issue creates no keys, since a gateway may use keys that were moved", async (t) => {
+  const gatehouse = install(t, `${people}${robots}`);
+  const { code, stderr } = await gatehouse.run("token issue robot");
+  t.equal(code, 1);
+  t.match(stderr, "contains no signing key for ES256: restore the keys");
+  t.notOk(existsSync(path.join(gatehouse.home, "keys")));
+});
 
 t.test("token issue --opaque prints a short token and stores its hash", async (t) => {
   const gatehouse = install(t, `${people}${robots}`);
@@ -461,27 +458,24 @@ t.test("token explain shows user and entries of a login token", async (t) => {
   t.match(await explain(token), { verdict: "refused", detail: "revoked" });
 });
 
-t.test(
-  "token explain sends an opaque token nowhere, and names the issuer that would know",
-  async (t) => {
-    const known = {
-      verdict: "unknown",
-      issuer: provider.url,
-      prefix: "staff",
-      opens: ["query"],
-      asks,
-      note: `an opaque token: only introspection by ${provider.url} would tell, which was not asked`,
-    };
-    for (const token of ["ya29.opaque", "a.b.c"]) {
-      t.match(await explain(token), { exit: 0, ...known, claims: undefined }, token);
-    }
-    t.equal(questions, 0);
-    const without = await staffedHome(t, ["alice main ReadWrite"]);
-    const note = "an opaque token, and no issuer has introspection";
-    const refused = { code: "token_invalid", verdict: "refused", detail: "no_jwt", note };
-    t.match(await explain("opaque", without), refused);
-  },
-);
+t.test("token explain sends no opaque token, and names the issuer that would know", async (t) => {
+  const known = {
+    verdict: "unknown",
+    issuer: provider.url,
+    prefix: "staff",
+    opens: ["query"],
+    asks,
+    note: `an opaque token: only introspection by ${provider.url} would tell, which was not asked`,
+  };
+  for (const token of ["ya29.opaque", "a.b.c"]) {
+    t.match(await explain(token), { exit: 0, ...known, claims: undefined }, token);
+  }
+  t.equal(questions, 0);
+  const without = await staffedHome(t, ["alice main ReadWrite"]);
+  const note = "an opaque token, and no issuer has introspection";
+  const refused = { code: "token_invalid", verdict: "refused", detail: "no_jwt", note };
+  t.match(await explain("opaque", without), refused);
+});
 
 t.test("claims cannot write to the terminal", async (t) => {
   const clear = "\u009b2J\u001b[2J\u202e";

@@ -426,7 +426,7 @@ t.test("a printed hash works in the access file", async (t) => {
 const onTerminal = { skip: noTerminal };
 
 t.test(
-  "a prompt asks twice, again if the entries differ, and never shows them",
+  "a prompt asks twice, again if the entries differ, and hides them",
   onTerminal,
   async (t) => {
     const gatehouse = install(t);

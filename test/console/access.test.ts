@@ -483,75 +483,71 @@ async function undo(client: ConsoleClient, page: string, given: Record<string, s
   });
 }
 
-t.test(
-  "a message tells the state after each change once, and Undo restores the one before",
-  async (t) => {
-    const client = await signedIn(t, url);
-    const members = () => /members = .*/.exec(accessOf())?.[0];
-    const before = accessOf();
-    const entry = "/access/entry?user=rita&database=main";
-    const limits = {
-      max_rows: "20",
-      row_filter: 'tenant = "a, b"\nid IN (1, 2)',
-      columns: "id, tenant",
-    };
-    const limited = await client.submit(`${entry}&table=tickets&role=ReadOnly`, limits);
-    t.match(
-      limited.headers.location,
-      /^\/access\/user\?user=rita$/,
-      "the URL does not hold the message",
-    );
-    const { text: page } = await follow(client, limited);
-    t.match(noticeOf(page), /^rita can read main\.tickets, 2 columns .*at most 20 rows\.$/);
-    t.notOk(client.cookies.has(cookieName), "the message is shown once");
-    t.equal(noticeOf((await client.get("/access/user?user=rita")).text), "");
-    const withLimits = accessOf();
+t.test("a message tells once what a change did, and Undo takes it back", async (t) => {
+  const client = await signedIn(t, url);
+  const members = () => /members = .*/.exec(accessOf())?.[0];
+  const before = accessOf();
+  const entry = "/access/entry?user=rita&database=main";
+  const limits = {
+    max_rows: "20",
+    row_filter: 'tenant = "a, b"\nid IN (1, 2)',
+    columns: "id, tenant",
+  };
+  const limited = await client.submit(`${entry}&table=tickets&role=ReadOnly`, limits);
+  t.match(
+    limited.headers.location,
+    /^\/access\/user\?user=rita$/,
+    "the URL does not hold the message",
+  );
+  const { text: page } = await follow(client, limited);
+  t.match(noticeOf(page), /^rita can read main\.tickets, 2 columns .*at most 20 rows\.$/);
+  t.notOk(client.cookies.has(cookieName), "the message is shown once");
+  t.equal(noticeOf((await client.get("/access/user?user=rita")).text), "");
+  const withLimits = accessOf();
 
-    const end = "/access/end?user=rita&database=main&table=tickets";
-    const revoked = (await follow(client, await client.submit(end))).text;
-    t.equal(
-      noticeOf(revoked),
-      "Removed the entry of rita for main.tickets. The entry for main applies there now: ReadWrite.",
-    );
-    t.equal(accessOf(), before);
-    const restored = (await follow(client, await undo(client, revoked))).text;
-    t.equal(accessOf(), withLimits, "all limits are restored");
-    t.match(noticeOf(restored), /^rita can read main\.tickets/);
-    await follow(client, await undo(client, restored));
-    t.equal(accessOf(), before, "Undo can be taken back");
+  const end = "/access/end?user=rita&database=main&table=tickets";
+  const revoked = (await follow(client, await client.submit(end))).text;
+  t.equal(
+    noticeOf(revoked),
+    "Removed the entry of rita for main.tickets. The entry for main applies there now: ReadWrite.",
+  );
+  t.equal(accessOf(), before);
+  const restored = (await follow(client, await undo(client, revoked))).text;
+  t.equal(accessOf(), withLimits, "all limits are restored");
+  t.match(noticeOf(restored), /^rita can read main\.tickets/);
+  await follow(client, await undo(client, restored));
+  t.equal(accessOf(), before, "Undo can be taken back");
 
-    const lowered = (await follow(client, await client.submit(`${entry}&table=&role=ReadOnly`)))
-      .text;
-    t.equal(noticeOf(lowered), "rita can read every table of main.");
-    t.equal((await undo(client, lowered, { password: "wrong horse" })).status, 401);
-    t.equal((await undo(client, lowered, { csrf: "" })).status, 403);
-    t.not(accessOf(), before);
-    await follow(client, await undo(client, lowered));
-    t.equal(accessOf(), before);
+  const lowered = (await follow(client, await client.submit(`${entry}&table=&role=ReadOnly`))).text;
+  t.equal(noticeOf(lowered), "rita can read every table of main.");
+  t.equal((await undo(client, lowered, { password: "wrong horse" })).status, 401);
+  t.equal((await undo(client, lowered, { csrf: "" })).status, 403);
+  t.not(accessOf(), before);
+  await follow(client, await undo(client, lowered));
+  t.equal(accessOf(), before);
 
-    const act = "/access/act?user=rita&action=";
-    const disabled = (await follow(client, await client.submit(`${act}disable`))).text;
-    t.match(noticeOf(disabled), /^Disabled rita\. Logins are refused/);
-    t.match(noticeOf((await follow(client, await undo(client, disabled))).text), /^Enabled rita\./);
+  const act = "/access/act?user=rita&action=";
+  const disabled = (await follow(client, await client.submit(`${act}disable`))).text;
+  t.match(noticeOf(disabled), /^Disabled rita\. Logins are refused/);
+  t.match(noticeOf((await follow(client, await undo(client, disabled))).text), /^Enabled rita\./);
 
-    const add = { user: "", name: "readers", members: "rita" };
-    const added = (await follow(client, await client.submit("/access/members", add))).text;
-    t.equal(noticeOf(added), "The group readers has 1 member: rita.");
-    const change = { user: "group:readers", members: "" };
-    const emptied = await client.submit("/access/members?user=group:readers", change);
-    const changed = (await follow(client, emptied)).text;
-    t.equal(noticeOf(changed), "The group readers has no members.");
-    await follow(client, await undo(client, changed));
-    t.equal(members(), 'members = ["rita"]');
-    const removed = await follow(client, await undo(client, added, { seen: "member rita" }));
-    t.equal(noticeOf(removed.text), "Removed the group readers and its entries.");
-    t.notMatch(removed.text, "<summary>Undo", "its entries are gone");
-    const saved = { new_password: "another password" };
-    const set = await follow(client, await client.submit(`${act}password`, saved));
-    t.match(noticeOf(set.text), /^Changed the password of rita\./);
-    t.notMatch(textOf(set.text), "Undo");
-  },
-);
+  const add = { user: "", name: "readers", members: "rita" };
+  const added = (await follow(client, await client.submit("/access/members", add))).text;
+  t.equal(noticeOf(added), "The group readers has 1 member: rita.");
+  const change = { user: "group:readers", members: "" };
+  const emptied = await client.submit("/access/members?user=group:readers", change);
+  const changed = (await follow(client, emptied)).text;
+  t.equal(noticeOf(changed), "The group readers has no members.");
+  await follow(client, await undo(client, changed));
+  t.equal(members(), 'members = ["rita"]');
+  const removed = await follow(client, await undo(client, added, { seen: "member rita" }));
+  t.equal(noticeOf(removed.text), "Removed the group readers and its entries.");
+  t.notMatch(removed.text, "<summary>Undo", "its entries are gone");
+  const saved = { new_password: "another password" };
+  const set = await follow(client, await client.submit(`${act}password`, saved));
+  t.match(noticeOf(set.text), /^Changed the password of rita\./);
+  t.notMatch(textOf(set.text), "Undo");
+});
 
 t.test("a message that the gateway has not signed for this user is not shown", async (t) => {
   const client = await signedIn(t, url);

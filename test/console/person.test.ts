@@ -52,40 +52,37 @@ for (const query of [
 const pageOf = async (client: ConsoleClient, query: string) =>
   textOf((await client.get(`/access/user?user=${query}`)).text);
 
-t.test(
-  "a user's page shows the account and recent denials to those who may see them",
-  async (t) => {
-    const carol = await tokenOf(gateway, "carol");
-    const drop = (database: string) => ({ DropTable: { database, table: "orders" } });
-    t.equal((await gateway.query(drop("payroll"), carol)).status, 403);
-    t.equal((await gateway.query(drop("shop"), carol)).status, 403);
-    const admin = await signedIn(t, url, "root");
-    const owner = await signedIn(t, url, "oona");
-    let text = "";
-    await eventually("the denials are in the audit", async () => {
-      text = await pageOf(admin, "carol");
-      return text.includes("DropTable shop.orders");
-    });
-    t.match(
-      text,
-      /Recent denials .*DropTable shop\.orders role_insufficient Draft a grant: DbAdmin on shop /,
-    );
-    t.match(text, "DropTable payroll.orders role_insufficient");
-    t.match(text, /Last sign-in \d{4}-\d\d-\d\d.* Last seen \d{4}-/);
-    const own = await pageOf(owner, "carol");
-    t.match(own, "DropTable shop.orders");
-    t.notMatch(own, /payroll|Last seen/, "an Owner of one database sees no other");
-    t.match(
-      await pageOf(admin, "nora"),
-      'Email nora@example.com Attributes tenant = "acme" level = 3',
-    );
-    t.match(await pageOf(admin, "nora"), "No denials in the last 30 days.");
-    const others = await pageOf(owner, "nora");
-    t.match(others, "nora@example.com");
-    t.notMatch(others, "acme");
-    t.notMatch(await pageOf(admin, "group:team"), /Recent denials|Last seen/);
-  },
-);
+t.test("a user's page shows account and recent denials to those who may see them", async (t) => {
+  const carol = await tokenOf(gateway, "carol");
+  const drop = (database: string) => ({ DropTable: { database, table: "orders" } });
+  t.equal((await gateway.query(drop("payroll"), carol)).status, 403);
+  t.equal((await gateway.query(drop("shop"), carol)).status, 403);
+  const admin = await signedIn(t, url, "root");
+  const owner = await signedIn(t, url, "oona");
+  let text = "";
+  await eventually("the denials are in the audit", async () => {
+    text = await pageOf(admin, "carol");
+    return text.includes("DropTable shop.orders");
+  });
+  t.match(
+    text,
+    /Recent denials .*DropTable shop\.orders role_insufficient Draft a grant: DbAdmin on shop /,
+  );
+  t.match(text, "DropTable payroll.orders role_insufficient");
+  t.match(text, /Last sign-in \d{4}-\d\d-\d\d.* Last seen \d{4}-/);
+  const own = await pageOf(owner, "carol");
+  t.match(own, "DropTable shop.orders");
+  t.notMatch(own, /payroll|Last seen/, "an Owner of one database sees no other");
+  t.match(
+    await pageOf(admin, "nora"),
+    'Email nora@example.com Attributes tenant = "acme" level = 3',
+  );
+  t.match(await pageOf(admin, "nora"), "No denials in the last 30 days.");
+  const others = await pageOf(owner, "nora");
+  t.match(others, "nora@example.com");
+  t.notMatch(others, "acme");
+  t.notMatch(await pageOf(admin, "group:team"), /Recent denials|Last seen/);
+});
 
 t.test("a search for denials that ends early says how far it got", async (t) => {
   const next = { inode: "1", offset: 5 };
@@ -199,21 +196,18 @@ t.test("a table's page strikes out the columns that are hidden from each user", 
   t.notMatch(row("root"), "<del>");
 });
 
-t.test(
-  "the page of tables begins with an existing database, and says what is missing",
-  async (t) => {
-    const [admin, owner] = [await signedIn(t, url, "root"), await signedIn(t, url, "oona")];
-    t.match((await owner.get("/access/table")).text, "Users of shop", "main is not hers");
-    t.match((await admin.get("/access/table")).text, "Users of main");
-    for (const [place, status, problem] of [
-      ["shpo", 200, "The database shpo does not exist (did you mean shop?)."],
-      ["shop.order", 200, "shop has no table order (did you mean orders?)."],
-      ["a b", 400, "Invalid database"],
-    ] as const) {
-      t.match(await admin.get(`/access/table?place=${place}`), { status, text: problem });
-    }
-  },
-);
+t.test("the page of tables begins with an existing database, or says what to do", async (t) => {
+  const [admin, owner] = [await signedIn(t, url, "root"), await signedIn(t, url, "oona")];
+  t.match((await owner.get("/access/table")).text, "Users of shop", "main is not hers");
+  t.match((await admin.get("/access/table")).text, "Users of main");
+  for (const [place, status, problem] of [
+    ["shpo", 200, "The database shpo does not exist (did you mean shop?)."],
+    ["shop.order", 200, "shop has no table order (did you mean orders?)."],
+    ["a b", 400, "Invalid database"],
+  ] as const) {
+    t.match(await admin.get(`/access/table?place=${place}`), { status, text: problem });
+  }
+});
 
 t.test("the pages of users and tables work on each screen, and by keyboard", async (t) => {
   const page = await openSignedIn(t, url, "/access/user?user=nora", "root");

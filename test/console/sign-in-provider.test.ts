@@ -151,26 +151,23 @@ t.test("an export is cut once the provider takes the group away that allowed it"
   await t.rejects(text(exported), { code: "ECONNRESET" }, "within a second");
 });
 
-t.test(
-  "a session ends with the user at the provider, by revocation and by signing out",
-  async (t) => {
-    const ends: Record<string, (client: ConsoleClient) => Promise<unknown>> = {
-      "a refusal": async () => provider.users.delete("eve"),
-      "a logout at the provider": () => provider.logOut("eve"),
-      "a revocation": () => gateway.send("DELETE", "/api/users/staff:eve/tokens", {}, setting.root),
-      "a sign-out": (client) => client.post("/sign-out", {}),
-    };
-    for (const [what, end] of Object.entries(ends)) {
-      const client = await signInAs("eve");
-      const same = new ConsoleClient(url);
-      for (const [name, value] of client.cookies) same.cookies.set(name, value);
-      await end(client);
-      await eventually(what, async () => (await statusOf(same, "/sessions")) === 303);
-      provider.users.set("eve", users.eve);
-      t.equal(await statusOf(same, "/sessions"), 303, what);
-    }
-  },
-);
+t.test("a session ends at the provider, by revocation and by signing out", async (t) => {
+  const ends: Record<string, (client: ConsoleClient) => Promise<unknown>> = {
+    "a refusal": async () => provider.users.delete("eve"),
+    "a logout at the provider": () => provider.logOut("eve"),
+    "a revocation": () => gateway.send("DELETE", "/api/users/staff:eve/tokens", {}, setting.root),
+    "a sign-out": (client) => client.post("/sign-out", {}),
+  };
+  for (const [what, end] of Object.entries(ends)) {
+    const client = await signInAs("eve");
+    const same = new ConsoleClient(url);
+    for (const [name, value] of client.cookies) same.cookies.set(name, value);
+    await end(client);
+    await eventually(what, async () => (await statusOf(same, "/sessions")) === 303);
+    provider.users.set("eve", users.eve);
+    t.equal(await statusOf(same, "/sessions"), 303, what);
+  }
+});
 
 t.test("a sign-in ends the browser's earlier session", async (t) => {
   const client = await signedIn(t, url, "root", passwordOf("root"));

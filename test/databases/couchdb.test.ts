@@ -50,47 +50,44 @@ t.test("every check of the suite holds", { timeout: 120_000 }, async (t) => {
   t.equal(await left.text(), '["_users"]\n', "it leaves nothing behind");
 });
 
-t.test(
-  "the upstream gets one spelling of each path, and no header that is not listed",
-  async (t) => {
-    const { stub, gateway } = shared;
-    const authorization = await bearer(gateway, "dora");
-    const send = async (method: string, path: string, headers: Record<string, string> = {}) => {
-      stub.take();
-      await ask(`${gateway.url}${path}`, { method, headers: { authorization, ...headers } });
-      return stub.takeOne();
-    };
-    for (const [sent, received] of [
-      ["/alpha/b%2Fc", "/alpha/b%2Fc"],
-      ["/alpha/%62%2fc", "/alpha/b%2Fc"],
-      ["/alpha/_design%2Fapp", "/alpha/_design/app"],
-      ["/alpha/%5Fdesign/app", "/alpha/_design/app"],
-      ["/alpha/_design%2Fx%2Fy", "/alpha/_design/x%2Fy"],
-      ["/alpha/_design%2Fapp/a%2Fb", "/alpha/_design/app/a/b"],
-      ["/alpha/a/x+y/z", "/alpha/a/x%2By/z"],
-      ["/alpha/a?rev=1-0&revs=tr%75e", "/alpha/a?rev=1-0&revs=true"],
-      ["/alpha/_all_docs?limit=1;skip=2", "/alpha/_all_docs?limit=1%3Bskip%3D2"],
-      ["/_all_dbs?limit=1&skip=2&descending=true", "/_all_dbs?descending=true"],
-    ] as const) {
-      t.equal((await send("GET", sent)).url, received, sent);
-    }
-    const index = await send("DELETE", "/alpha/_index/_design%2Fapp/json/by-n");
-    t.equal(index.url, "/alpha/_index/_design/app/json/by-n");
-    const { headers } = await send("GET", "/alpha/a", {
-      "if-none-match": '"1-0"',
-      range: "bytes=0-3",
-      "x-http-method-override": "DELETE",
-      "x-couch-full-commit": "false",
-      "x-auth-couchdb-username": "root",
-      "x-auth-couchdb-roles": "_admin",
-      cookie: "AuthSession=x",
-    });
-    t.match(headers, { "if-none-match": '"1-0"', range: "bytes=0-3" });
-    for (const name of Object.keys(headers)) t.notMatch(name, /^(?:x-http|x-couch|x-auth|cookie)/);
-    const list = await send("GET", "/_all_dbs", { "if-none-match": '"1"' });
-    t.equal(list.headers["if-none-match"], undefined, "a filtered list is not conditional");
-  },
-);
+t.test("the upstream gets one spelling of each path, and only listed headers", async (t) => {
+  const { stub, gateway } = shared;
+  const authorization = await bearer(gateway, "dora");
+  const send = async (method: string, path: string, headers: Record<string, string> = {}) => {
+    stub.take();
+    await ask(`${gateway.url}${path}`, { method, headers: { authorization, ...headers } });
+    return stub.takeOne();
+  };
+  for (const [sent, received] of [
+    ["/alpha/b%2Fc", "/alpha/b%2Fc"],
+    ["/alpha/%62%2fc", "/alpha/b%2Fc"],
+    ["/alpha/_design%2Fapp", "/alpha/_design/app"],
+    ["/alpha/%5Fdesign/app", "/alpha/_design/app"],
+    ["/alpha/_design%2Fx%2Fy", "/alpha/_design/x%2Fy"],
+    ["/alpha/_design%2Fapp/a%2Fb", "/alpha/_design/app/a/b"],
+    ["/alpha/a/x+y/z", "/alpha/a/x%2By/z"],
+    ["/alpha/a?rev=1-0&revs=tr%75e", "/alpha/a?rev=1-0&revs=true"],
+    ["/alpha/_all_docs?limit=1;skip=2", "/alpha/_all_docs?limit=1%3Bskip%3D2"],
+    ["/_all_dbs?limit=1&skip=2&descending=true", "/_all_dbs?descending=true"],
+  ] as const) {
+    t.equal((await send("GET", sent)).url, received, sent);
+  }
+  const index = await send("DELETE", "/alpha/_index/_design%2Fapp/json/by-n");
+  t.equal(index.url, "/alpha/_index/_design/app/json/by-n");
+  const { headers } = await send("GET", "/alpha/a", {
+    "if-none-match": '"1-0"',
+    range: "bytes=0-3",
+    "x-http-method-override": "DELETE",
+    "x-couch-full-commit": "false",
+    "x-auth-couchdb-username": "root",
+    "x-auth-couchdb-roles": "_admin",
+    cookie: "AuthSession=x",
+  });
+  t.match(headers, { "if-none-match": '"1-0"', range: "bytes=0-3" });
+  for (const name of Object.keys(headers)) t.notMatch(name, /^(?:x-http|x-couch|x-auth|cookie)/);
+  const list = await send("GET", "/_all_dbs", { "if-none-match": '"1"' });
+  t.equal(list.headers["if-none-match"], undefined, "a filtered list is not conditional");
+});
 
 t.test("JSON that curl sends as a form reaches the server as JSON", async (t) => {
   const { stub, gateway } = shared;

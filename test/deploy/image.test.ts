@@ -106,18 +106,15 @@ async function checkHealth(port: string): Promise<number> {
   return code;
 }
 
-t.test(
-  "the image's command serves, passes its health check, and drains on its stop signal",
-  async (t) => {
-    const { child, port } = await startImage(t);
-    t.equal(await checkHealth(port), 0);
-    const exit = once(child, "exit");
-    t.equal(instructions("STOPSIGNAL")[0], "SIGTERM");
-    child.kill("SIGTERM");
-    t.strictSame(await exit, [0, null]);
-    t.equal(await checkHealth(port), 1, "a stopped gateway is not healthy");
-  },
-);
+t.test("the image's command serves, is healthy, and drains on its stop signal", async (t) => {
+  const { child, port } = await startImage(t);
+  t.equal(await checkHealth(port), 0);
+  const exit = once(child, "exit");
+  t.equal(instructions("STOPSIGNAL")[0], "SIGTERM");
+  child.kill("SIGTERM");
+  t.strictSame(await exit, [0, null]);
+  t.equal(await checkHealth(port), 1, "a stopped gateway is not healthy");
+});
 
 t.test("the image's health check works below the base path of presets", async (t) => {
   const { port } = await startImage(t, '[server]\nbase_path = "/_gatehouse"\n');

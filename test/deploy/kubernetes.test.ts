@@ -172,22 +172,19 @@ for (const one of setups) {
     }
   });
 
-  t.test(
-    `${one.name}: an update keeps all replicas, or never runs two on the same files`,
-    async (t) => {
-      const { spec } = one.get("Deployment");
-      const state = one.pod.volumes.find(({ name }) => name === "state");
-      if (state?.persistentVolumeClaim === undefined) {
-        t.equal(spec.strategy.rollingUpdate?.maxUnavailable, 0);
-        t.match(one.configuration, "[store]");
-        t.strictSame(one.get("PodDisruptionBudget").spec.selector, spec.selector);
-        t.ok(one.get("PodDisruptionBudget").spec.maxUnavailable < spec.replicas);
-      } else {
-        t.match(spec, { replicas: 1, strategy: { type: "Recreate" } });
-        t.notMatch(one.configuration, "[store]");
-      }
-    },
-  );
+  t.test(`${one.name}: an update keeps all replicas, or runs one per directory`, async (t) => {
+    const { spec } = one.get("Deployment");
+    const state = one.pod.volumes.find(({ name }) => name === "state");
+    if (state?.persistentVolumeClaim === undefined) {
+      t.equal(spec.strategy.rollingUpdate?.maxUnavailable, 0);
+      t.match(one.configuration, "[store]");
+      t.strictSame(one.get("PodDisruptionBudget").spec.selector, spec.selector);
+      t.ok(one.get("PodDisruptionBudget").spec.maxUnavailable < spec.replicas);
+    } else {
+      t.match(spec, { replicas: 1, strategy: { type: "Recreate" } });
+      t.notMatch(one.configuration, "[store]");
+    }
+  });
 }
 
 function loadRendered(t: Test, { configuration }: Setup): Configuration {
@@ -454,30 +451,27 @@ t.test("all set-ups are rendered from the current chart (deploy/helm/render)", a
   for (const { name, text } of setups) t.match(text, line, name);
 });
 
-t.test(
-  "the chart's schema accepts the defaults and examples, and refuses invalid values",
-  async (t) => {
-    t.ok(isAllowed(values), JSON.stringify(isAllowed.errors));
-    for (const file of readdirSync(deployedPath("helm/examples"))) {
-      t.ok(isAllowed(parse(deployed(`helm/examples/${file}`))), JSON.stringify(isAllowed.errors));
-    }
-    const { version } = JSON.parse(readFileSync(path.join(chart, "../../../package.json"), "utf8"));
-    t.match(parse(deployed("helm/gatehouse/Chart.yaml")), { version, appVersion: version });
-    const refused = [
-      { replicas: 0 },
-      { replica: 3 },
-      { publicUrl: "http://gate.example.com" },
-      { store: { enabled: true, maxStaleness: 1 } },
-      { store: { enabled: true, url: "mysql://gatehouse@db/gatehouse" } },
-      { store: { enabled: true, url: "postgres://user:password@db/gatehouse" } },
-      { upstream: { url: "postgres://user:password@db/app" } },
-      { upstream: { url: "http://user@db:9090" } },
-      { upstream: { preset: "mongodb" } },
-      { upstream: { cidrs: ["10.0.0.1"] } },
-      { console: { enabled: true } },
-      { egress: [{ cidrs: ["10.0.0.0/8"] }] },
-      { image: { repository: "gatehouse", digest: "latest" } },
-    ];
-    for (const wrong of refused) t.notOk(isAllowed(wrong), JSON.stringify(wrong));
-  },
-);
+t.test("the chart's schema accepts its examples, and refuses invalid values", async (t) => {
+  t.ok(isAllowed(values), JSON.stringify(isAllowed.errors));
+  for (const file of readdirSync(deployedPath("helm/examples"))) {
+    t.ok(isAllowed(parse(deployed(`helm/examples/${file}`))), JSON.stringify(isAllowed.errors));
+  }
+  const { version } = JSON.parse(readFileSync(path.join(chart, "../../../package.json"), "utf8"));
+  t.match(parse(deployed("helm/gatehouse/Chart.yaml")), { version, appVersion: version });
+  const refused = [
+    { replicas: 0 },
+    { replica: 3 },
+    { publicUrl: "http://gate.example.com" },
+    { store: { enabled: true, maxStaleness: 1 } },
+    { store: { enabled: true, url: "mysql://gatehouse@db/gatehouse" } },
+    { store: { enabled: true, url: "postgres://user:password@db/gatehouse" } },
+    { upstream: { url: "postgres://user:password@db/app" } },
+    { upstream: { url: "http://user@db:9090" } },
+    { upstream: { preset: "mongodb" } },
+    { upstream: { cidrs: ["10.0.0.1"] } },
+    { console: { enabled: true } },
+    { egress: [{ cidrs: ["10.0.0.0/8"] }] },
+    { image: { repository: "gatehouse", digest: "latest" } },
+  ];
+  for (const wrong of refused) t.notOk(isAllowed(wrong), JSON.stringify(wrong));
+});

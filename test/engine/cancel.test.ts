@@ -56,23 +56,20 @@ const scenes = {
 };
 
 for (const [name, scene] of Object.entries(scenes)) {
-  t.test(
-    `the query of a client that leaves ends, by each kind of connection to ${name}`,
-    async (t) => {
-      const { ask, urls, active } = await scene(t);
-      for (const url of urls) {
-        const { address } = await startOn(t, url);
-        const reading = await sendOnly(address, selectAll("stuck"));
-        const writing = await sendOnly(address, insert("slow", [{ id: 1 }]));
-        await eventually("both are under way", async () => (await active()) === 2);
-        reading.destroy();
-        writing.destroy();
-        await eventually("both are ended", async () => (await active()) === 0);
-        t.match(await query(address, selectAll("slow")), { status: 200 });
-      }
-      t.same((await ask(selectAll("slow"))).body.data, []);
-    },
-  );
+  t.test(`the query of a client that leaves ends, by each connection to ${name}`, async (t) => {
+    const { ask, urls, active } = await scene(t);
+    for (const url of urls) {
+      const { address } = await startOn(t, url);
+      const reading = await sendOnly(address, selectAll("stuck"));
+      const writing = await sendOnly(address, insert("slow", [{ id: 1 }]));
+      await eventually("both are under way", async () => (await active()) === 2);
+      reading.destroy();
+      writing.destroy();
+      await eventually("both are ended", async () => (await active()) === 0);
+      t.match(await query(address, selectAll("slow")), { status: 200 });
+    }
+    t.same((await ask(selectAll("slow"))).body.data, []);
+  });
 
   t.test(`a query past the time limit is a 503 and leaves nothing (${name})`, async (t) => {
     const { ask, urls, active } = await scene(t);

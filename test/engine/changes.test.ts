@@ -49,29 +49,26 @@ const byName = (value: string) => equal("name", value);
 /** The text of a successful answer with these members. */
 const success = (members: string) => `{"status":"success",${members}}`;
 
-overEach(
-  "many rows of several shapes are inserted in order, or none of them",
-  async (t, { ask }) => {
-    await ask(createTable("many", { id: "int", n: "int", word: "text" }));
-    const rows = Array.from({ length: 300 }, (_, id) => {
-      if (id > 290 || id % 100 === 70) return { id, n: null, word: null };
-      return { id, n: id % 7, word: `word ${id}` };
-    });
-    const given = rows.map(({ id, n, word }) => {
-      if (n === null) return { id };
-      return id < 150 ? { id, n, word } : { word, id, n };
-    });
-    t.match((await ask(insert("many", given))).body, { affected: 300 });
-    const all = selectAll("many", { order_by: { column: "id" } });
-    t.strictSame((await ask(all)).body.data, rows);
-    const others = rows.map(({ id }) => ({ id: id === 230 ? 7 : 1000 + id }));
-    t.match(await ask(insert("many", others)), {
-      status: 409,
-      body: { code: "constraint_violation" },
-    });
-    t.strictSame((await ask(all)).body.data, rows);
-  },
-);
+overEach("many rows of several shapes are inserted in order, or none", async (t, { ask }) => {
+  await ask(createTable("many", { id: "int", n: "int", word: "text" }));
+  const rows = Array.from({ length: 300 }, (_, id) => {
+    if (id > 290 || id % 100 === 70) return { id, n: null, word: null };
+    return { id, n: id % 7, word: `word ${id}` };
+  });
+  const given = rows.map(({ id, n, word }) => {
+    if (n === null) return { id };
+    return id < 150 ? { id, n, word } : { word, id, n };
+  });
+  t.match((await ask(insert("many", given))).body, { affected: 300 });
+  const all = selectAll("many", { order_by: { column: "id" } });
+  t.strictSame((await ask(all)).body.data, rows);
+  const others = rows.map(({ id }) => ({ id: id === 230 ? 7 : 1000 + id }));
+  t.match(await ask(insert("many", others)), {
+    status: 409,
+    body: { code: "constraint_violation" },
+  });
+  t.strictSame((await ask(all)).body.data, rows);
+});
 
 overEach("changed rows are returned in the order of their key", async (t, { ask }) => {
   await ask(createTable("words", { word: "text", n: "int" }));
@@ -890,19 +887,16 @@ overEach("a row that was added after the approval is not changed", async (t, sce
   t.equal(await count(), 5);
 });
 
-overEach(
-  "an Insert affects no existing row, and an Upsert those with its keys",
-  async (t, scene) => {
-    const { approved, digestOf } = await stocked(scene);
-    const add = insert("stock", [{ id: 9, n: 0 }]);
-    const [added, digest] = [await digestOf(add), await digestOf(upsert)];
-    t.not(added, digest);
-    t.match(await approved(add, digest), stale);
-    t.match(await approved(add, added), { status: 200 });
-    t.match(await approved(upsert, digest), { status: 200 });
-    t.match(await approved(upsert, digest), stale);
-  },
-);
+overEach("an Insert affects no row, and an Upsert those with its keys", async (t, scene) => {
+  const { approved, digestOf } = await stocked(scene);
+  const add = insert("stock", [{ id: 9, n: 0 }]);
+  const [added, digest] = [await digestOf(add), await digestOf(upsert)];
+  t.not(added, digest);
+  t.match(await approved(add, digest), stale);
+  t.match(await approved(add, added), { status: 200 });
+  t.match(await approved(upsert, digest), { status: 200 });
+  t.match(await approved(upsert, digest), stale);
+});
 
 overEach("rows without a key are compared in any order, with repeats", async (t, scene) => {
   const { approved, digestOf } = await stocked(scene, false);

@@ -174,141 +174,129 @@ t.test("the start mentions tables whose names no query can contain", async (t) =
   );
 });
 
-t.test(
-  "rows of tables that inherit from one of PostgreSQL have no key in common with it",
-  async (t) => {
-    const scene = await freshPostgres(t);
-    const { ask, sql } = scene;
-    await sql(
-      "create table main.old (id int primary key, v int)",
-      "create table main.new (more text) inherits (main.old)",
-      "insert into main.old values (1, 1)",
-      "insert into main.new values (1, 2), (2, 3)",
-      "create table main.parts (id int primary key, v int) partition by range (id)",
-      "create table main.part partition of main.parts for values from (0) to (9)",
-      "insert into main.parts values (1, 1), (2, 2)",
-      "create table main.loose (id int not null) partition by range (id)",
-      "create table main.loose_part partition of main.loose for values from (0) to (9)",
-      "alter table only main.loose add primary key (id)",
-      "insert into main.loose values (1), (1)",
-    );
-    const page = { order_by: { column: "id" }, after: [1] };
-    t.match(await ask(selectAll("old", page)), refusal(400, "order_not_unique"));
-    t.match(await ask(selectAll("loose", page)), refusal(400, "order_not_unique"));
-    t.match(await describe(scene, "old"), { columns: [{ primary_key: false }, {}], keys: [] });
-    const change = update("old", { v: 9 }, equal("v", 2));
-    const row = { id: 1, v: 2 };
-    t.match(await ask({ Preview: change }), { body: { before: [row], after: [{ ...row, v: 9 }] } });
-    t.same(Object((await ask({ Preview: change })).body).after.length, 1);
-    t.same((await ask(selectAll("parts", page))).body.data, [{ id: 2, v: 2 }]);
-    t.match(await describe(scene, "parts"), { keys: [["id"]] });
-  },
-);
+t.test("tables that inherit from one of PostgreSQL share no key with it", async (t) => {
+  const scene = await freshPostgres(t);
+  const { ask, sql } = scene;
+  await sql(
+    "create table main.old (id int primary key, v int)",
+    "create table main.new (more text) inherits (main.old)",
+    "insert into main.old values (1, 1)",
+    "insert into main.new values (1, 2), (2, 3)",
+    "create table main.parts (id int primary key, v int) partition by range (id)",
+    "create table main.part partition of main.parts for values from (0) to (9)",
+    "insert into main.parts values (1, 1), (2, 2)",
+    "create table main.loose (id int not null) partition by range (id)",
+    "create table main.loose_part partition of main.loose for values from (0) to (9)",
+    "alter table only main.loose add primary key (id)",
+    "insert into main.loose values (1), (1)",
+  );
+  const page = { order_by: { column: "id" }, after: [1] };
+  t.match(await ask(selectAll("old", page)), refusal(400, "order_not_unique"));
+  t.match(await ask(selectAll("loose", page)), refusal(400, "order_not_unique"));
+  t.match(await describe(scene, "old"), { columns: [{ primary_key: false }, {}], keys: [] });
+  const change = update("old", { v: 9 }, equal("v", 2));
+  const row = { id: 1, v: 2 };
+  t.match(await ask({ Preview: change }), { body: { before: [row], after: [{ ...row, v: 9 }] } });
+  t.same(Object((await ask({ Preview: change })).body).after.length, 1);
+  t.same((await ask(selectAll("parts", page))).body.data, [{ id: 2, v: 2 }]);
+  t.match(await describe(scene, "parts"), { keys: [["id"]] });
+});
 
-t.test(
-  "nulls of PostgreSQL from before a constraint are in the pages of their column",
-  async (t) => {
-    const scene = await freshPostgres(t);
-    await scene.sql(
-      "create table main.items (id int primary key, rank int, size int not null)",
-      "insert into main.items values (1, null, 1), (2, 5, 1)",
-      "alter table main.items add constraint ranked not null rank not valid",
-    );
-    const nullable = [false, true, false];
-    t.match(await describe(scene, "items"), {
-      columns: nullable.map((one) => ({ nullable: one })),
-    });
-    for (const direction of ["ASC", "DESC"]) {
-      const order_by = [{ column: "rank", direction }, { column: "id" }];
-      const ids = direction === "ASC" ? [1, 2] : [2, 1];
-      t.same(await idsOf(scene, "items", { order_by }), ids);
-      const after = direction === "ASC" ? [null, 1] : [5, 2];
-      t.same(await idsOf(scene, "items", { order_by, after }), ids.slice(1));
-    }
-  },
-);
+t.test("nulls of PostgreSQL from before a constraint are in pages", async (t) => {
+  const scene = await freshPostgres(t);
+  await scene.sql(
+    "create table main.items (id int primary key, rank int, size int not null)",
+    "insert into main.items values (1, null, 1), (2, 5, 1)",
+    "alter table main.items add constraint ranked not null rank not valid",
+  );
+  const nullable = [false, true, false];
+  t.match(await describe(scene, "items"), {
+    columns: nullable.map((one) => ({ nullable: one })),
+  });
+  for (const direction of ["ASC", "DESC"]) {
+    const order_by = [{ column: "rank", direction }, { column: "id" }];
+    const ids = direction === "ASC" ? [1, 2] : [2, 1];
+    t.same(await idsOf(scene, "items", { order_by }), ids);
+    const after = direction === "ASC" ? [null, 1] : [5, 2];
+    t.same(await idsOf(scene, "items", { order_by, after }), ids.slice(1));
+  }
+});
 
 for (const [server, ignoring] of [
   ["SQLite", "nocase"],
   ["SQLite", "rtrim"],
   ["PostgreSQL", "main.ignoring"],
 ] as const) {
-  t.test(
-    `a key that compares otherwise than its column orders no pages (${ignoring})`,
-    async (t) => {
-      const { ask, sql } = await fresh[server](t);
-      const bytes = server === "SQLite" ? "binary" : '"C"';
-      if (server === "PostgreSQL") {
-        await sql(
-          "create collation main.ignoring (provider = icu, locale = 'und-u-ks-level2', deterministic = false)",
-        );
-      }
-      const other = ignoring === "rtrim" ? "a " : "A";
+  t.test(`a key that compares unlike its column orders no pages (${ignoring})`, async (t) => {
+    const { ask, sql } = await fresh[server](t);
+    const bytes = server === "SQLite" ? "binary" : '"C"';
+    if (server === "PostgreSQL") {
       await sql(
-        `create table main.words (word text collate ${ignoring} not null, n int)`,
-        `create unique index by_bytes on main.words (word collate ${bytes})`,
-        `insert into main.words values ('a', 1), ('${other}', 2)`,
-        `create table main.keys (word text collate ${ignoring} not null primary key, n int)`,
-        `insert into main.keys values ('a', 1), ('b', 2)`,
-        `create table main.plain (word text not null, n int)`,
-        `create unique index by_letters on main.plain (word collate ${ignoring})`,
-        `insert into main.plain values ('a', 1), ('b', 2)`,
+        "create collation main.ignoring (provider = icu, locale = 'und-u-ks-level2', deterministic = false)",
       );
-      const page = { order_by: { column: "word" }, after: ["a"] };
-      t.match(await ask(selectAll("words", page)), refusal(400, "order_not_unique"));
-      for (const table of ["keys", "plain"]) {
-        t.same((await ask(selectAll(table, page))).body.data, [{ word: "b", n: 2 }], table);
-      }
-      if (server !== "SQLite") return;
-      await sql(
-        `create table compact (word text collate ${ignoring} not null, n int,
+    }
+    const other = ignoring === "rtrim" ? "a " : "A";
+    await sql(
+      `create table main.words (word text collate ${ignoring} not null, n int)`,
+      `create unique index by_bytes on main.words (word collate ${bytes})`,
+      `insert into main.words values ('a', 1), ('${other}', 2)`,
+      `create table main.keys (word text collate ${ignoring} not null primary key, n int)`,
+      `insert into main.keys values ('a', 1), ('b', 2)`,
+      `create table main.plain (word text not null, n int)`,
+      `create unique index by_letters on main.plain (word collate ${ignoring})`,
+      `insert into main.plain values ('a', 1), ('b', 2)`,
+    );
+    const page = { order_by: { column: "word" }, after: ["a"] };
+    t.match(await ask(selectAll("words", page)), refusal(400, "order_not_unique"));
+    for (const table of ["keys", "plain"]) {
+      t.same((await ask(selectAll(table, page))).body.data, [{ word: "b", n: 2 }], table);
+    }
+    if (server !== "SQLite") return;
+    await sql(
+      `create table compact (word text collate ${ignoring} not null, n int,
         primary key (word collate binary)) without rowid`,
-        `insert into compact values ('a', 1), ('${other}', 2)`,
-        "create trigger changed after update of n on compact begin select 1; end",
-      );
-      t.match(await ask(selectAll("compact", page)), refusal(400, "order_not_unique"));
-      const { Update } = update("compact", { n: 3 });
-      const changed = await ask({ Update: { ...Update, returning: ["n"] } });
-      t.same(changed.body.data, [{ n: 3 }, { n: 3 }]);
-    },
-  );
+      `insert into compact values ('a', 1), ('${other}', 2)`,
+      "create trigger changed after update of n on compact begin select 1; end",
+    );
+    t.match(await ask(selectAll("compact", page)), refusal(400, "order_not_unique"));
+    const { Update } = update("compact", { n: 3 });
+    const changed = await ask({ Update: { ...Update, returning: ["n"] } });
+    t.same(changed.body.data, [{ n: 3 }, { n: 3 }]);
+  });
 }
 
 for (const schema of ["public", "elsewhere"]) {
-  t.test(
-    `types of an extension in the schema ${schema} of PostgreSQL compare as they are sorted`,
-    async (t) => {
-      const { ask, sql } = await freshPostgres(t);
-      await sql(
-        `create schema if not exists ${schema}`,
-        `create extension citext schema ${schema}`,
-        `create extension ltree schema ${schema}`,
-        `create table main.words (id int primary key, word ${schema}.citext, path ${schema}.ltree)`,
-        "insert into main.words values (1, 'a', 'a.b'), (2, 'B', 'B'), (3, 'A', 'a'), (4, 'b', 'b.a')",
-      );
-      for (const column of ["word", "path"]) {
-        const order_by = [{ column }, { column: "id" }];
-        const whole = (await ask(selectAll("words", { columns: ["id", column], order_by }))).body
-          .data;
-        const paged: unknown[] = [];
-        for (let after: unknown[] | undefined; paged.length < 5; ) {
-          const more = after === undefined ? {} : { after };
-          const answer = await ask(
-            selectAll("words", { columns: ["id", column], order_by, limit: 1, ...more }),
-          );
-          const [row] = answer.body.data ?? [answer.text];
-          if (row === undefined) break;
-          paged.push(row);
-          after = [Object(row)[column], Object(row).id];
-        }
-        t.same(paged, whole, column);
+  t.test(`types of an extension in the schema ${schema} compare as they are sorted`, async (t) => {
+    const { ask, sql } = await freshPostgres(t);
+    await sql(
+      `create schema if not exists ${schema}`,
+      `create extension citext schema ${schema}`,
+      `create extension ltree schema ${schema}`,
+      `create table main.words (id int primary key, word ${schema}.citext, path ${schema}.ltree)`,
+      "insert into main.words values (1, 'a', 'a.b'), (2, 'B', 'B'), (3, 'A', 'a'), (4, 'b', 'b.a')",
+    );
+    for (const column of ["word", "path"]) {
+      const order_by = [{ column }, { column: "id" }];
+      const whole = (await ask(selectAll("words", { columns: ["id", column], order_by }))).body
+        .data;
+      const paged: unknown[] = [];
+      for (let after: unknown[] | undefined; paged.length < 5; ) {
+        const more = after === undefined ? {} : { after };
+        const answer = await ask(
+          selectAll("words", { columns: ["id", column], order_by, limit: 1, ...more }),
+        );
+        const [row] = answer.body.data ?? [answer.text];
+        if (row === undefined) break;
+        paged.push(row);
+        after = [Object(row)[column], Object(row).id];
       }
-      const found = await ask(selectAll("words", { columns: ["id"], where: equal("word", "a") }));
-      t.same(found.body.data, schema === "public" ? [{ id: 1 }, { id: 3 }] : [{ id: 1 }]);
-      const paths = await ask(selectAll("words", { columns: ["id"], where: equal("path", "a.b") }));
-      t.same(paths.body.data, [{ id: 1 }]);
-    },
-  );
+      t.same(paged, whole, column);
+    }
+    const found = await ask(selectAll("words", { columns: ["id"], where: equal("word", "a") }));
+    t.same(found.body.data, schema === "public" ? [{ id: 1 }, { id: 3 }] : [{ id: 1 }]);
+    const paths = await ask(selectAll("words", { columns: ["id"], where: equal("path", "a.b") }));
+    t.same(paths.body.data, [{ id: 1 }]);
+  });
 }
 
 t.test("SQLite's views are read, and written where a trigger does it", async (t) => {
@@ -373,155 +361,141 @@ t.test("changes of SQLite's views count the rows, also for max_changes", async (
   t.match((await ask(selectAll("people"))).body.data, [{ id: 3 }, { id: 4 }, { id: 5 }]);
 });
 
-t.test(
-  "what triggers of SQLite change in a row is returned, and held to the row filter",
-  async (t) => {
-    const { ask, sql, engine } = await freshSqlite(t);
-    await sql(
-      "create table notes (id integer primary key, owner text, note text, stamp text, more text)",
-      `create trigger added after insert on notes begin
+t.test("what triggers of SQLite change is returned, and held to the row filter", async (t) => {
+  const { ask, sql, engine } = await freshSqlite(t);
+  await sql(
+    "create table notes (id integer primary key, owner text, note text, stamp text, more text)",
+    `create trigger added after insert on notes begin
       update notes set stamp = 'new ' || new.note where id = new.id; end`,
-      `create trigger changed after update of note on notes begin
+    `create trigger changed after update of note on notes begin
       update notes set stamp = 'old ' || old.note where id = new.id; end`,
-      "create trigger kept before update on notes when old.more = 'kept' begin select raise(ignore); end",
-      "create trigger moved after update of more on notes begin update notes set owner = new.more; end",
-    );
-    const place = { database: "main", table: "notes" };
-    const returning = ["note", "stamp"];
-    const values = [
-      { id: 2, owner: "ann", note: "b" },
-      { id: 1, owner: "ann", note: "a" },
-    ];
-    const stamps = values.map(({ note }) => ({ note, stamp: `new ${note}` }));
-    const added = { Insert: { ...place, values, returning } };
-    t.match(await ask({ Preview: added }), { body: { after: stamps } });
-    t.match(await ask(added), { body: { affected: 2, data: stamps } });
-    await sql("update notes set more = 'kept', owner = 'ann' where id = 1");
-    const change = { ...place, set: { note: "c" }, where: null, returning };
-    const data = [{ note: "c", stamp: "old b" }];
-    t.same((await ask({ Update: change })).body.data, data);
-    const upsert = {
-      ...place,
-      on_conflict: ["id"],
-      update: ["note"],
-      values: [{ id: 2, note: "d" }],
-    };
-    t.match(await ask({ Upsert: { ...upsert, returning } }), {
-      body: { data: [{ note: "d", stamp: "old c" }] },
-    });
-    await sql("update notes set owner = 'ann'");
-    const filter = { bytewise: ["owner"], written: [{ column: "owner", cmp: "=", value: "ann" }] };
-    const headers = {
-      "content-type": "application/json",
-      "x-test-limits": JSON.stringify([{ database: "main", table: "notes", ...filter }]),
-    };
-    const filtered = (body: object) =>
-      send(engine.address, { method: "POST", path: "/query", headers }, JSON.stringify(body));
-    const where = equal("id", 2);
-    t.match(await filtered(update("notes", { note: "e" }, where)), { body: { affected: 1 } });
-    const moved = update("notes", { more: "bob" }, where);
-    t.match(await filtered(moved), refusal(403, "row_denied"));
-    t.match(await filtered({ Preview: moved }), refusal(403, "row_denied"));
-    t.match(await filtered(insert("notes", [{ id: 3, owner: "ann" }])), { body: { affected: 1 } });
-    await sql("create trigger moving after insert on notes begin delete from notes; end");
-    const moving = { Insert: { ...place, values: [{ id: 4 }], returning } };
-    t.match(await ask(moving), refusal(400, "not_supported", /trigger removes a row of notes/));
-    await sql("drop trigger moving");
-    const gone = await ask({ Delete: { ...place, where, returning } });
-    t.same(gone.body.data, [{ note: "e", stamp: "old d" }]);
-  },
-);
+    "create trigger kept before update on notes when old.more = 'kept' begin select raise(ignore); end",
+    "create trigger moved after update of more on notes begin update notes set owner = new.more; end",
+  );
+  const place = { database: "main", table: "notes" };
+  const returning = ["note", "stamp"];
+  const values = [
+    { id: 2, owner: "ann", note: "b" },
+    { id: 1, owner: "ann", note: "a" },
+  ];
+  const stamps = values.map(({ note }) => ({ note, stamp: `new ${note}` }));
+  const added = { Insert: { ...place, values, returning } };
+  t.match(await ask({ Preview: added }), { body: { after: stamps } });
+  t.match(await ask(added), { body: { affected: 2, data: stamps } });
+  await sql("update notes set more = 'kept', owner = 'ann' where id = 1");
+  const change = { ...place, set: { note: "c" }, where: null, returning };
+  const data = [{ note: "c", stamp: "old b" }];
+  t.same((await ask({ Update: change })).body.data, data);
+  const upsert = {
+    ...place,
+    on_conflict: ["id"],
+    update: ["note"],
+    values: [{ id: 2, note: "d" }],
+  };
+  t.match(await ask({ Upsert: { ...upsert, returning } }), {
+    body: { data: [{ note: "d", stamp: "old c" }] },
+  });
+  await sql("update notes set owner = 'ann'");
+  const filter = { bytewise: ["owner"], written: [{ column: "owner", cmp: "=", value: "ann" }] };
+  const headers = {
+    "content-type": "application/json",
+    "x-test-limits": JSON.stringify([{ database: "main", table: "notes", ...filter }]),
+  };
+  const filtered = (body: object) =>
+    send(engine.address, { method: "POST", path: "/query", headers }, JSON.stringify(body));
+  const where = equal("id", 2);
+  t.match(await filtered(update("notes", { note: "e" }, where)), { body: { affected: 1 } });
+  const moved = update("notes", { more: "bob" }, where);
+  t.match(await filtered(moved), refusal(403, "row_denied"));
+  t.match(await filtered({ Preview: moved }), refusal(403, "row_denied"));
+  t.match(await filtered(insert("notes", [{ id: 3, owner: "ann" }])), { body: { affected: 1 } });
+  await sql("create trigger moving after insert on notes begin delete from notes; end");
+  const moving = { Insert: { ...place, values: [{ id: 4 }], returning } };
+  t.match(await ask(moving), refusal(400, "not_supported", /trigger removes a row of notes/));
+  await sql("drop trigger moving");
+  const gone = await ask({ Delete: { ...place, where, returning } });
+  t.same(gone.body.data, [{ note: "e", stamp: "old d" }]);
+});
 
-t.test(
-  "no row of SQLite replaces another one, or is left out, by its table's definition",
-  async (t) => {
-    const { ask, sql } = await freshSqlite(t);
-    await sql(
-      `create table kept (id integer primary key on
+t.test("no definition of SQLite's tables replaces another row, or leaves one out", async (t) => {
+  const { ask, sql } = await freshSqlite(t);
+  await sql(
+    `create table kept (id integer primary key on
       conflict replace, code text unique on conflict ignore, size int default 7
       constraint wanted not null on conflict replace)`,
-      "insert into kept values (1, 'a', 1), (2, 'b', 2)",
-      "create table log (id integer primary key on conflict ignore, note text)",
-      "create table plain (id integer primary key)",
-      "create trigger logged after insert on plain begin insert into log values (1, 'once'); end",
-    );
-    const before = (await ask(selectAll("kept"))).body.data;
-    const refused = refusal(409, "constraint_violation");
-    for (const change of [
-      insert("kept", [{ id: 1, code: "c" }]),
-      insert("kept", [{ id: 3, code: "b" }]),
-      insert("kept", [{ id: 3, size: null }]),
-      update("kept", { id: 2 }, equal("id", 1)),
-      update("kept", { code: "b" }, equal("id", 1)),
-      update("kept", { size: null }),
-    ]) {
-      t.match(await ask(change), refused, JSON.stringify(change));
-      t.match(await ask({ Preview: change }), refused);
-    }
-    t.same((await ask(selectAll("kept"))).body.data, before);
-    const values = [{ id: 2, code: "c" }];
-    const upsert = {
-      database: "main",
-      table: "kept",
-      values,
-      on_conflict: ["id"],
-      update: ["code"],
-    };
-    t.match(await ask({ Upsert: upsert }), { body: { affected: 1 } });
-    t.match(await ask(insert("plain", [{ id: 1 }, { id: 2 }])), { body: { affected: 2 } });
-    t.same((await ask(selectAll("log"))).body.data, [{ id: 1, note: "once" }]);
-  },
-);
+    "insert into kept values (1, 'a', 1), (2, 'b', 2)",
+    "create table log (id integer primary key on conflict ignore, note text)",
+    "create table plain (id integer primary key)",
+    "create trigger logged after insert on plain begin insert into log values (1, 'once'); end",
+  );
+  const before = (await ask(selectAll("kept"))).body.data;
+  const refused = refusal(409, "constraint_violation");
+  for (const change of [
+    insert("kept", [{ id: 1, code: "c" }]),
+    insert("kept", [{ id: 3, code: "b" }]),
+    insert("kept", [{ id: 3, size: null }]),
+    update("kept", { id: 2 }, equal("id", 1)),
+    update("kept", { code: "b" }, equal("id", 1)),
+    update("kept", { size: null }),
+  ]) {
+    t.match(await ask(change), refused, JSON.stringify(change));
+    t.match(await ask({ Preview: change }), refused);
+  }
+  t.same((await ask(selectAll("kept"))).body.data, before);
+  const values = [{ id: 2, code: "c" }];
+  const upsert = {
+    database: "main",
+    table: "kept",
+    values,
+    on_conflict: ["id"],
+    update: ["code"],
+  };
+  t.match(await ask({ Upsert: upsert }), { body: { affected: 1 } });
+  t.match(await ask(insert("plain", [{ id: 1 }, { id: 2 }])), { body: { affected: 2 } });
+  t.same((await ask(selectAll("log"))).body.data, [{ id: 1, note: "once" }]);
+});
 
-t.test(
-  "a primary key of SQLite that may be null is described as such, and orders no pages",
-  async (t) => {
-    const scene = await freshSqlite(t);
-    const { ask, sql } = scene;
-    await sql(
-      "create table pairs (a integer, b integer, primary key (a, b))",
-      "insert into pairs values (null, 1), (null, 1), (1, 1)",
-      "create table falling (a integer primary key desc)",
-      "insert into falling values (null), (null), (1)",
-      "create table words (a text primary key)",
-      "create table rows (a integer primary key)",
-      "create table compact (a int, b int, primary key (b, a)) without rowid",
-    );
-    for (const [table, nullable] of Object.entries({
-      pairs: true,
-      falling: true,
-      words: true,
-      rows: false,
-      compact: false,
-    })) {
-      t.match(await describe(scene, table), { columns: [{ primary_key: true, nullable }] }, table);
-      const names = ["pairs", "compact"].includes(table) ? ["a", "b"] : ["a"];
-      const order_by = names.map((column) => ({ column }));
-      const page = await ask(
-        selectAll(table, { order_by, after: names.map(() => null), limit: 1 }),
-      );
-      t.match(page, nullable ? refusal(400, "order_not_unique") : { status: 200 }, table);
-    }
-  },
-);
+t.test("a primary key of SQLite that may be null says so, and orders no pages", async (t) => {
+  const scene = await freshSqlite(t);
+  const { ask, sql } = scene;
+  await sql(
+    "create table pairs (a integer, b integer, primary key (a, b))",
+    "insert into pairs values (null, 1), (null, 1), (1, 1)",
+    "create table falling (a integer primary key desc)",
+    "insert into falling values (null), (null), (1)",
+    "create table words (a text primary key)",
+    "create table rows (a integer primary key)",
+    "create table compact (a int, b int, primary key (b, a)) without rowid",
+  );
+  for (const [table, nullable] of Object.entries({
+    pairs: true,
+    falling: true,
+    words: true,
+    rows: false,
+    compact: false,
+  })) {
+    t.match(await describe(scene, table), { columns: [{ primary_key: true, nullable }] }, table);
+    const names = ["pairs", "compact"].includes(table) ? ["a", "b"] : ["a"];
+    const order_by = names.map((column) => ({ column }));
+    const page = await ask(selectAll(table, { order_by, after: names.map(() => null), limit: 1 }));
+    t.match(page, nullable ? refusal(400, "order_not_unique") : { status: 200 }, table);
+  }
+});
 
-t.test(
-  "foreign keys of SQLite without named columns are described, and broken ones named",
-  async (t) => {
-    const scene = await freshSqlite(t);
-    const { ask, sql } = scene;
-    await sql(
-      "create table parents (id integer primary key, name text)",
-      "create table children (id integer primary key, parent int references parents)",
-      "create table friends (name text references parents (name))",
-    );
-    const columns = [{ references: undefined }, { references: "parents.id" }];
-    t.match(await describe(scene, "children"), { columns });
-    const problem = /on friends: a foreign key refers to columns that are not unique$/;
-    const friend = insert("friends", [{ name: "Ann" }]);
-    t.match(await ask(friend), refusal(409, "statement_failed", problem));
-  },
-);
+t.test("foreign keys of SQLite without columns are described, broken ones named", async (t) => {
+  const scene = await freshSqlite(t);
+  const { ask, sql } = scene;
+  await sql(
+    "create table parents (id integer primary key, name text)",
+    "create table children (id integer primary key, parent int references parents)",
+    "create table friends (name text references parents (name))",
+  );
+  const columns = [{ references: undefined }, { references: "parents.id" }];
+  t.match(await describe(scene, "children"), { columns });
+  const problem = /on friends: a foreign key refers to columns that are not unique$/;
+  const friend = insert("friends", [{ name: "Ann" }]);
+  t.match(await ask(friend), refusal(409, "statement_failed", problem));
+});
 
 t.test("the tables in which FTS5 keeps its index are neither listed nor found", async (t) => {
   const scene = await freshSqlite(t);
@@ -593,28 +567,25 @@ t.test("an infinite double of SQLite is a word, in JSON, CSV and lines", async (
   t.match(await ask(query), refusal(400, "number_out_of_range"));
 });
 
-t.test(
-  "a column of SQLite without a type refuses a string as an amount, whatever is stored",
-  async (t) => {
-    const { ask, sql } = await freshSqlite(t);
-    await sql("create table main.counts (id integer primary key, n)");
-    await sql("insert into main.counts values (1, 1), (2, 'one')");
-    const add = (id: number, n: unknown) =>
-      ask({
-        Update: {
-          database: "main",
-          table: "counts",
-          add: { n },
-          where: { column: "id", cmp: "=", value: id },
-        },
-      });
-    const message = 'Column "n" does not accept a string in add; allowed: a number';
-    t.match((await add(1, "5")).body, { code: "invalid_value", message });
-    t.match((await add(2, "5")).body, { code: "invalid_value", message });
-    t.equal((await add(1, 5)).status, 200);
-    t.match((await add(2, 5)).body, { code: "invalid_value", message: /^A stored value/ });
-  },
-);
+t.test("a column of SQLite without a type refuses a string as an amount", async (t) => {
+  const { ask, sql } = await freshSqlite(t);
+  await sql("create table main.counts (id integer primary key, n)");
+  await sql("insert into main.counts values (1, 1), (2, 'one')");
+  const add = (id: number, n: unknown) =>
+    ask({
+      Update: {
+        database: "main",
+        table: "counts",
+        add: { n },
+        where: { column: "id", cmp: "=", value: id },
+      },
+    });
+  const message = 'Column "n" does not accept a string in add; allowed: a number';
+  t.match((await add(1, "5")).body, { code: "invalid_value", message });
+  t.match((await add(2, "5")).body, { code: "invalid_value", message });
+  t.equal((await add(1, 5)).status, 200);
+  t.match((await add(2, 5)).body, { code: "invalid_value", message: /^A stored value/ });
+});
 
 t.test("MariaDB's defaults and generated columns may round, but no value of a query", async (t) => {
   const { ask, sql } = await freshMysql(t);
@@ -782,43 +753,36 @@ t.test("no setting of a PostgreSQL database changes a value", async (t) => {
   t.same((await query(address, selectAll("made"))).body.data, [{ id: 1, text: "a\\b'c" }]);
 });
 
-t.test(
-  "no setting of MariaDB chains transactions, skips checks or shortens what it sorts by",
-  async (t) => {
-    const { ask, sql, url } = await freshMysql(t);
-    const start = "x".repeat(700);
-    await ask(createTable("texts", { id: "int", text: "text" }));
-    const rows = Array.from({ length: 9 }, (_, id) => ({ id, text: `${start}${9 - id}` }));
-    await ask(insert("texts", rows));
-    await sql("create table main.small (n int check (n < 10))");
-    const settings = [
-      "completion_type = 'CHAIN'",
-      "check_constraint_checks = 0",
-      "max_sort_length = 64",
-    ];
-    for (const setting of settings) await sql(`set global ${setting}`);
-    t.teardown(() =>
-      sql(
-        "set global completion_type = default",
-        "set global check_constraint_checks = default",
-        "set global max_sort_length = default",
-      ),
-    );
-    const { address } = await startOn(t, url);
-    for (const n of [1, 2])
-      t.match(await query(address, insert("small", [{ n }])), { status: 200 });
-    t.match(
-      await query(address, insert("small", [{ n: 10 }])),
-      refusal(409, "constraint_violation"),
-    );
-    const order_by = [{ column: "text" }, { column: "id" }];
-    const page = { order_by, limit: 2, after: [`${start}4`, 5] };
-    t.same((await query(address, selectAll("texts", page))).body.data, [rows[4], rows[3]]);
-    const long = { ...page, after: ["x".repeat(769), 1] };
-    const problem = /"text" that is longer than the database sorts by/;
-    t.match(await query(address, selectAll("texts", long)), refusal(400, "not_supported", problem));
-  },
-);
+t.test("no setting of MariaDB chains transactions, skips checks or cuts sort keys", async (t) => {
+  const { ask, sql, url } = await freshMysql(t);
+  const start = "x".repeat(700);
+  await ask(createTable("texts", { id: "int", text: "text" }));
+  const rows = Array.from({ length: 9 }, (_, id) => ({ id, text: `${start}${9 - id}` }));
+  await ask(insert("texts", rows));
+  await sql("create table main.small (n int check (n < 10))");
+  const settings = [
+    "completion_type = 'CHAIN'",
+    "check_constraint_checks = 0",
+    "max_sort_length = 64",
+  ];
+  for (const setting of settings) await sql(`set global ${setting}`);
+  t.teardown(() =>
+    sql(
+      "set global completion_type = default",
+      "set global check_constraint_checks = default",
+      "set global max_sort_length = default",
+    ),
+  );
+  const { address } = await startOn(t, url);
+  for (const n of [1, 2]) t.match(await query(address, insert("small", [{ n }])), { status: 200 });
+  t.match(await query(address, insert("small", [{ n: 10 }])), refusal(409, "constraint_violation"));
+  const order_by = [{ column: "text" }, { column: "id" }];
+  const page = { order_by, limit: 2, after: [`${start}4`, 5] };
+  t.same((await query(address, selectAll("texts", page))).body.data, [rows[4], rows[3]]);
+  const long = { ...page, after: ["x".repeat(769), 1] };
+  const problem = /"text" that is longer than the database sorts by/;
+  t.match(await query(address, selectAll("texts", long)), refusal(400, "not_supported", problem));
+});
 
 t.test("a character that a column of MariaDB cannot hold is no match", async (t) => {
   const scene = await freshMysql(t);
@@ -847,63 +811,57 @@ t.test("a character that a column of MariaDB cannot hold is no match", async (t)
 
 const digits = ["2026-01-02T03:04:05.1234567", "2026-01-02T03:04:05.123456789"];
 for (const server of ["PostgreSQL", "MariaDB"] as const) {
-  t.test(
-    `more digits of a second than a column holds are refused, with the limit (${server})`,
-    async (t) => {
-      const { ask, sql } = await fresh[server](t);
-      const type = server === "MariaDB" ? "datetime" : "timestamp";
-      await sql(`create table main.times (id int primary key, fine ${type}(6), coarse ${type}(0))`);
-      const put = (cells: object) => ask(insert("times", [{ id: 1, ...cells }]));
-      for (const fine of digits) {
-        t.match(await put({ fine }), refusal(400, "invalid_value", /at most 6 digits of a second/));
-      }
-      const where = equal("fine", digits[0]);
-      t.match(
-        await ask(selectAll("times", { where })),
-        refusal(400, "invalid_value", /6 digits of a second/),
-      );
-      const coarse = "2026-01-02T03:04:05.5";
-      t.match(await put({ coarse }), refusal(400, "invalid_value", /no fraction of a second/));
-      t.match(await put({ fine: `${coarse}00000000`, coarse: coarse.replace("5.5", "5.000") }), {
-        status: 200,
-      });
-      t.match((await ask(selectAll("times"))).body.data, [
-        { fine: coarse, coarse: coarse.slice(0, -2) },
-      ]);
-    },
-  );
+  t.test(`more digits of a second than fit are refused, with the limit (${server})`, async (t) => {
+    const { ask, sql } = await fresh[server](t);
+    const type = server === "MariaDB" ? "datetime" : "timestamp";
+    await sql(`create table main.times (id int primary key, fine ${type}(6), coarse ${type}(0))`);
+    const put = (cells: object) => ask(insert("times", [{ id: 1, ...cells }]));
+    for (const fine of digits) {
+      t.match(await put({ fine }), refusal(400, "invalid_value", /at most 6 digits of a second/));
+    }
+    const where = equal("fine", digits[0]);
+    t.match(
+      await ask(selectAll("times", { where })),
+      refusal(400, "invalid_value", /6 digits of a second/),
+    );
+    const coarse = "2026-01-02T03:04:05.5";
+    t.match(await put({ coarse }), refusal(400, "invalid_value", /no fraction of a second/));
+    t.match(await put({ fine: `${coarse}00000000`, coarse: coarse.replace("5.5", "5.000") }), {
+      status: 200,
+    });
+    t.match((await ask(selectAll("times"))).body.data, [
+      { fine: coarse, coarse: coarse.slice(0, -2) },
+    ]);
+  });
 }
 
-t.test(
-  "changes to a table by other programs and rolled back Batches are seen at once (SQLite)",
-  async (t) => {
-    const { ask, sql } = await freshSqlite(t);
-    await sql("create table main.items (id integer primary key)", "insert into items values (1)");
-    t.same((await ask(selectAll("items"))).body.data, [{ id: 1 }]);
-    await sql("alter table main.items add column name text default 'new'");
-    t.same((await ask(selectAll("items"))).body.data, [{ id: 1, name: "new" }]);
-    await sql("create table main.lines (id integer primary key, item int references items)");
-    await sql("insert into lines values (5, 1)");
-    const include = [{ as: "lines", table: "lines", on: "lines.item = items.id", columns: ["id"] }];
-    const withLines = [{ id: 1, name: "new", lines: [{ id: 5 }] }];
-    t.same((await ask(selectAll("items", { include }))).body.data, withLines);
-    await sql("create index by_item on lines (item)", "alter table main.lines rename id to line");
-    t.match(await ask(selectAll("items", { include })), refusal(400, "unknown_column", /"id"/));
+t.test("changes by other programs and rolled back Batches are seen (SQLite)", async (t) => {
+  const { ask, sql } = await freshSqlite(t);
+  await sql("create table main.items (id integer primary key)", "insert into items values (1)");
+  t.same((await ask(selectAll("items"))).body.data, [{ id: 1 }]);
+  await sql("alter table main.items add column name text default 'new'");
+  t.same((await ask(selectAll("items"))).body.data, [{ id: 1, name: "new" }]);
+  await sql("create table main.lines (id integer primary key, item int references items)");
+  await sql("insert into lines values (5, 1)");
+  const include = [{ as: "lines", table: "lines", on: "lines.item = items.id", columns: ["id"] }];
+  const withLines = [{ id: 1, name: "new", lines: [{ id: 5 }] }];
+  t.same((await ask(selectAll("items", { include }))).body.data, withLines);
+  await sql("create index by_item on lines (item)", "alter table main.lines rename id to line");
+  t.match(await ask(selectAll("items", { include })), refusal(400, "unknown_column", /"id"/));
 
-    const columns = (type: string) => [{ name: "cell", type }];
-    const create = (type: string) => ({
-      CreateTable: { database: "main", table: "cells", columns: columns(type) },
-    });
-    const failing = insert("items", [{ id: 1 }]);
-    const rolledBack = [create("TEXT"), insert("cells", [{ cell: "a" }]), failing];
-    t.match(await ask({ Batch: rolledBack }), { status: 409 });
-    t.match(await ask(selectAll("cells")), refusal(404, "table_not_found"));
-    t.match(await ask(create("INTEGER")), { status: 200 });
-    t.match(await ask(insert("cells", [{ cell: "a" }])), refusal(400, "invalid_value"));
-    t.match(await ask(insert("cells", [{ cell: 7 }])), { status: 200 });
-    t.same((await ask(selectAll("cells"))).body.data, [{ cell: 7 }]);
-  },
-);
+  const columns = (type: string) => [{ name: "cell", type }];
+  const create = (type: string) => ({
+    CreateTable: { database: "main", table: "cells", columns: columns(type) },
+  });
+  const failing = insert("items", [{ id: 1 }]);
+  const rolledBack = [create("TEXT"), insert("cells", [{ cell: "a" }]), failing];
+  t.match(await ask({ Batch: rolledBack }), { status: 409 });
+  t.match(await ask(selectAll("cells")), refusal(404, "table_not_found"));
+  t.match(await ask(create("INTEGER")), { status: 200 });
+  t.match(await ask(insert("cells", [{ cell: "a" }])), refusal(400, "invalid_value"));
+  t.match(await ask(insert("cells", [{ cell: 7 }])), { status: 200 });
+  t.same((await ask(selectAll("cells"))).body.data, [{ cell: 7 }]);
+});
 
 t.test("a SQLite file that another program has open keeps its write-ahead log", async (t) => {
   const { directory, ask } = await freshEngine(t);
@@ -1218,18 +1176,15 @@ function roundTrips(
   columns: Columns,
   types: readonly string[] = [],
 ): void {
-  t.test(
-    `values of another program's table are accepted as they were read (${server})`,
-    async (t) => {
-      const scene = await fresh(t);
-      await scene.sql("create table main.started (id integer)", ...types);
-      for (const [at, [type, values]] of Object.entries(columns).entries()) {
-        await t.test(`values of ${type || "no type"} are accepted as they were read`, (t) =>
-          new RoundTrip(t, scene, `t${at}`, type).check(values),
-        );
-      }
-    },
-  );
+  t.test(`values of another program's table are accepted as read (${server})`, async (t) => {
+    const scene = await fresh(t);
+    await scene.sql("create table main.started (id integer)", ...types);
+    for (const [at, [type, values]] of Object.entries(columns).entries()) {
+      await t.test(`values of ${type || "no type"} are accepted as they were read`, (t) =>
+        new RoundTrip(t, scene, `t${at}`, type).check(values),
+      );
+    }
+  });
 }
 
 const doubles = ["1.5", "0.1", "-0.0", "1e300", "1e19", "9007199254740993", "5e-324", "1e21"];

@@ -202,46 +202,41 @@ overEach("an addition beyond a column's range names the column", async (t, { ask
   }
 });
 
-overSqlite(
-  "a column of bind that does not exist is named where the query names it",
-  async (t, { ask }) => {
-    await ask(createTable("t", { id: "int", other: "int" }));
-    const source = insert("t", [{ id: 1 }]);
-    const bound = (target: string, column: string) => ({
-      Insert: { ...insert("t", [{ id: 2 }]).Insert, bind: { [target]: { element: 0, column } } },
-    });
-    const set = (target: string, column: string) => ({
-      Update: {
-        database: "main",
-        table: "t",
-        bind: bound(target, column).Insert.bind,
-        where: null,
-      },
-    });
-    for (const [last, place] of [
-      [bound("other", "nope"), "bind.other"],
-      [bound("nope", "id"), "bind.nope"],
-      [set("other", "nope"), "bind.other"],
-      [set("nope", "id"), "bind.nope"],
-    ] as const) {
-      const message = new RegExp(
-        `^Batch\\[2\\]: ${place}: There is no column "nope" in t; t has .*`,
-      );
-      for (const Batch of [[source, selectAll("t"), last]]) {
-        t.match(await ask({ Batch }), refusal(400, "unknown_column", message));
-      }
-      const Batch = [source, insert("t", [{ id: 9 }]), last];
-      t.match(await ask({ Preview: { Batch } }), refusal(400, "unknown_column", message));
+overSqlite("an unknown column of bind is named where the query names it", async (t, { ask }) => {
+  await ask(createTable("t", { id: "int", other: "int" }));
+  const source = insert("t", [{ id: 1 }]);
+  const bound = (target: string, column: string) => ({
+    Insert: { ...insert("t", [{ id: 2 }]).Insert, bind: { [target]: { element: 0, column } } },
+  });
+  const set = (target: string, column: string) => ({
+    Update: {
+      database: "main",
+      table: "t",
+      bind: bound(target, column).Insert.bind,
+      where: null,
+    },
+  });
+  for (const [last, place] of [
+    [bound("other", "nope"), "bind.other"],
+    [bound("nope", "id"), "bind.nope"],
+    [set("other", "nope"), "bind.other"],
+    [set("nope", "id"), "bind.nope"],
+  ] as const) {
+    const message = new RegExp(`^Batch\\[2\\]: ${place}: There is no column "nope" in t; t has .*`);
+    for (const Batch of [[source, selectAll("t"), last]]) {
+      t.match(await ask({ Batch }), refusal(400, "unknown_column", message));
     }
-    const own = { Insert: { ...source.Insert, returning: ["nope"] } };
-    const message = /^Batch\[0\]: There is no column "nope" in t; t has /;
-    t.match(
-      await ask({ Batch: [own, bound("other", "id")] }),
-      refusal(400, "unknown_column", message),
-    );
-    t.same((await ask(selectAll("t"))).body.data, []);
-  },
-);
+    const Batch = [source, insert("t", [{ id: 9 }]), last];
+    t.match(await ask({ Preview: { Batch } }), refusal(400, "unknown_column", message));
+  }
+  const own = { Insert: { ...source.Insert, returning: ["nope"] } };
+  const message = /^Batch\[0\]: There is no column "nope" in t; t has /;
+  t.match(
+    await ask({ Batch: [own, bound("other", "id")] }),
+    refusal(400, "unknown_column", message),
+  );
+  t.same((await ask(selectAll("t"))).body.data, []);
+});
 
 overEach("a broken constraint is named, without values of other rows", async (t, { ask }) => {
   const references = "customer.customer_id";

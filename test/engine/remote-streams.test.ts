@@ -117,22 +117,19 @@ for (const { name, scene, unlimited } of scenes) {
   });
 }
 
-t.test(
-  "a query that fails halfway cuts the connection, and before its rows is a 400",
-  async (t) => {
-    const { address, rowCount } = postgres;
-    const failing = await openRows(address, selectAll("failing"), ndjson);
-    t.equal(failing.statusCode, 200);
-    const end = await endOf(failing);
-    t.ok(end.isCut && end.lines < rowCount);
-    const early = { where: { column: "id", cmp: "=", value: rowCount - 1000 } };
-    t.match(await rowsAs(address, selectAll("failing", early), ndjson), {
-      status: 400,
-      type: "application/json",
-      text: /"code":"invalid_value"/,
-    });
-  },
-);
+t.test("a query that fails halfway cuts the connection, one before its rows is 400", async (t) => {
+  const { address, rowCount } = postgres;
+  const failing = await openRows(address, selectAll("failing"), ndjson);
+  t.equal(failing.statusCode, 200);
+  const end = await endOf(failing);
+  t.ok(end.isCut && end.lines < rowCount);
+  const early = { where: { column: "id", cmp: "=", value: rowCount - 1000 } };
+  t.match(await rowsAs(address, selectAll("failing", early), ndjson), {
+    status: 400,
+    type: "application/json",
+    text: /"code":"invalid_value"/,
+  });
+});
 
 t.test("streams take half of the slots and leave room for others", async (t) => {
   const { address, active, waiting, rowCount } = postgres;

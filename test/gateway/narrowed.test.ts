@@ -143,36 +143,30 @@ t.test("boundaries also limit routes for administrators and for every user", asy
   }
 });
 
-t.test(
-  "a rate limit counts requests to routes, denied ones too, together with queries",
-  async (t) => {
-    const upstream = await new RecordingUpstream().listen(t);
-    const routes = [
-      '[[routes]]\npath = "/db/:database/stats"\nmethods = ["GET"]\naccess = "SELECT"\n',
-      '[[routes]]\npath = "/status"\nmethods = ["GET"]\naccess = "public"\n',
-      '[[routes]]\npath = "/me"\nmethods = ["GET"]\naccess = "authenticated"\n',
-    ];
-    const boundaries = [
-      '[[boundaries]]\nvia = "query"\nusername = "rita"\nrate_limit = "6/hour"\n',
-      '[[boundaries]]\nvia = "query"\ndatabase = "main"\nrate_limit = "2/hour"\n',
-    ];
-    const entries = `${entry("")}${boundaries.join("")}`;
-    const { gateway, ask, token } = await narrowed(t, entries, upstream.url, routes.join("\n"));
-    const get = async (path: string) => (await gateway.send("GET", path, undefined, token)).status;
-    t.equal(await get("/db/main/stats"), 200);
-    t.equal(await get("/db/other/stats"), 403, "a denied request counts");
-    t.equal((await ask(select({}))).status, 200);
-    const limited = await gateway.send("GET", "/db/main/stats", undefined, token);
-    t.match(limited, { status: 429, body: { code: "rate_limited" } }, "of the database");
-    const rates = [
-      { counted: 4 },
-      { boundary: "query database=main", limit: "2/hour", counted: 3 },
-    ];
-    t.match(await auditOf(gateway, limited), { reason: "rate_limited", rates });
-    t.strictSame([await get("/me"), await get("/me"), await get("/me")], [200, 200, 429]);
-    t.equal(await get("/status"), 200, "a public route knows no user");
-  },
-);
+t.test("a rate limit counts requests to routes, also denied ones, with queries", async (t) => {
+  const upstream = await new RecordingUpstream().listen(t);
+  const routes = [
+    '[[routes]]\npath = "/db/:database/stats"\nmethods = ["GET"]\naccess = "SELECT"\n',
+    '[[routes]]\npath = "/status"\nmethods = ["GET"]\naccess = "public"\n',
+    '[[routes]]\npath = "/me"\nmethods = ["GET"]\naccess = "authenticated"\n',
+  ];
+  const boundaries = [
+    '[[boundaries]]\nvia = "query"\nusername = "rita"\nrate_limit = "6/hour"\n',
+    '[[boundaries]]\nvia = "query"\ndatabase = "main"\nrate_limit = "2/hour"\n',
+  ];
+  const entries = `${entry("")}${boundaries.join("")}`;
+  const { gateway, ask, token } = await narrowed(t, entries, upstream.url, routes.join("\n"));
+  const get = async (path: string) => (await gateway.send("GET", path, undefined, token)).status;
+  t.equal(await get("/db/main/stats"), 200);
+  t.equal(await get("/db/other/stats"), 403, "a denied request counts");
+  t.equal((await ask(select({}))).status, 200);
+  const limited = await gateway.send("GET", "/db/main/stats", undefined, token);
+  t.match(limited, { status: 429, body: { code: "rate_limited" } }, "of the database");
+  const rates = [{ counted: 4 }, { boundary: "query database=main", limit: "2/hour", counted: 3 }];
+  t.match(await auditOf(gateway, limited), { reason: "rate_limited", rates });
+  t.strictSame([await get("/me"), await get("/me"), await get("/me")], [200, 200, 429]);
+  t.equal(await get("/status"), 200, "a public route knows no user");
+});
 
 t.test("an open stream is cut when the entry that opened it expires", async (t) => {
   const upstream = await new RecordingUpstream().listen(t);

@@ -291,35 +291,32 @@ t.test("a caller from whom columns are hidden learns only the kind of a constrai
   t.notMatch(own.text, /secret_code|people/);
 });
 
-t.test(
-  "a caller whom an entry of a group narrows learns only the kind, in a Batch and over MCP too",
-  async (t) => {
-    const { gateway, adminToken: token } = site;
-    const place = { database: "main", table: "crew" };
-    const columns = columnsOf({
-      id: "int",
-      secret_code: { type: "int", nullable: true, unique: true },
-    });
-    await gateway.query({ CreateTable: { ...place, columns } }, token);
-    const gina = await gateway.addUser("gina", "ReadOnly", "elsewhere");
-    await gateway.send("PUT", "/api/groups/team", { members: ["gina"] }, token);
-    const insert = { Insert: { ...place, values: [{ id: 1 }] } };
-    t.equal((await gateway.query(insert, token)).status, 200);
-    const batch = { Batch: [{ Insert: { ...place, values: [{ id: 2 }] } }, insert] };
-    const row_filter = [{ column: "id", cmp: "<", value: 9 }];
-    for (const limits of [{}, { columns: ["id"] }, { row_filter }]) {
-      const entry = { role: "ReadWrite", ...limits };
-      const path = "/api/groups/team/access/main";
-      t.equal((await gateway.send("PUT", path, entry, token)).status, 200);
-      const isWhole = Object.keys(limits).length === 0;
-      const whole = { kind: "unique", table: "crew", columns: ["id"] };
-      for (const query of [insert, batch]) {
-        const { body, text } = await gateway.query(query, gina);
-        t.strictSame(body.constraint, isWhole ? whole : { kind: "unique" }, text);
-      }
-      const tool = textOf(await callTool(gateway, "batch", { operations: batch.Batch }, gina));
-      t.match(tool, /constraint_violation\)$/);
-      t.equal(/crew/.test(tool), isWhole, tool);
+t.test("a caller narrowed by a group's entry learns only the kind, also over MCP", async (t) => {
+  const { gateway, adminToken: token } = site;
+  const place = { database: "main", table: "crew" };
+  const columns = columnsOf({
+    id: "int",
+    secret_code: { type: "int", nullable: true, unique: true },
+  });
+  await gateway.query({ CreateTable: { ...place, columns } }, token);
+  const gina = await gateway.addUser("gina", "ReadOnly", "elsewhere");
+  await gateway.send("PUT", "/api/groups/team", { members: ["gina"] }, token);
+  const insert = { Insert: { ...place, values: [{ id: 1 }] } };
+  t.equal((await gateway.query(insert, token)).status, 200);
+  const batch = { Batch: [{ Insert: { ...place, values: [{ id: 2 }] } }, insert] };
+  const row_filter = [{ column: "id", cmp: "<", value: 9 }];
+  for (const limits of [{}, { columns: ["id"] }, { row_filter }]) {
+    const entry = { role: "ReadWrite", ...limits };
+    const path = "/api/groups/team/access/main";
+    t.equal((await gateway.send("PUT", path, entry, token)).status, 200);
+    const isWhole = Object.keys(limits).length === 0;
+    const whole = { kind: "unique", table: "crew", columns: ["id"] };
+    for (const query of [insert, batch]) {
+      const { body, text } = await gateway.query(query, gina);
+      t.strictSame(body.constraint, isWhole ? whole : { kind: "unique" }, text);
     }
-  },
-);
+    const tool = textOf(await callTool(gateway, "batch", { operations: batch.Batch }, gina));
+    t.match(tool, /constraint_violation\)$/);
+    t.equal(/crew/.test(tool), isWhole, tool);
+  }
+});

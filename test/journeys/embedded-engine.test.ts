@@ -101,28 +101,25 @@ t.test("a killed SQLite process is replaced, and none outlives the gateway", asy
   await answers(t, third.gateway, third.token, [{ id: 1 }]);
 });
 
-t.test(
-  "a signal to gateway and SQLite process together lets the request in flight finish",
-  async (t) => {
-    const { gateway, token, pid, sqlite } = await scene(t);
-    const body = JSON.stringify(insertOf(5000, 2));
-    const request = wireRequest("POST /query", queryHeaders(token), body);
-    const wire = await Wire.open(gateway.url, t);
-    // Without the last byte the request is surely in flight.
-    wire.send(request.slice(0, -1));
-    await gateway.request("/healthz");
-    for (const each of [sqlite, pid]) process.kill(each, "SIGINT");
-    await gateway.service.logged(({ msg }) => String(msg).startsWith("draining"));
-    for (const each of [sqlite, pid]) process.kill(each, "SIGTERM");
-    wire.send(request.slice(-1));
-    t.match(await wire.untilClosed(), /^HTTP\/1\.1 200 .*"status":"success"/s);
-    t.equal(await gateway.service.stop(), 0);
-    await eventually("the SQLite process ends too", () => !isAlive(sqlite));
-    const again = await scene(t, gateway.home);
-    const rows = (await again.gateway.query(select, again.token)).body.data;
-    t.equal(Array.isArray(rows) && rows.length, 5001, "what was answered was done");
-  },
-);
+t.test("a signal to gateway and SQLite process lets the request in flight finish", async (t) => {
+  const { gateway, token, pid, sqlite } = await scene(t);
+  const body = JSON.stringify(insertOf(5000, 2));
+  const request = wireRequest("POST /query", queryHeaders(token), body);
+  const wire = await Wire.open(gateway.url, t);
+  // Without the last byte the request is surely in flight.
+  wire.send(request.slice(0, -1));
+  await gateway.request("/healthz");
+  for (const each of [sqlite, pid]) process.kill(each, "SIGINT");
+  await gateway.service.logged(({ msg }) => String(msg).startsWith("draining"));
+  for (const each of [sqlite, pid]) process.kill(each, "SIGTERM");
+  wire.send(request.slice(-1));
+  t.match(await wire.untilClosed(), /^HTTP\/1\.1 200 .*"status":"success"/s);
+  t.equal(await gateway.service.stop(), 0);
+  await eventually("the SQLite process ends too", () => !isAlive(sqlite));
+  const again = await scene(t, gateway.home);
+  const rows = (await again.gateway.query(select, again.token)).body.data;
+  t.equal(Array.isArray(rows) && rows.length, 5001, "what was answered was done");
+});
 
 async function live(t: Test, upstream: string, secret: string, config = ""): Promise<void> {
   const gateway = await startGateway(t, { upstream, config });
@@ -211,27 +208,24 @@ t.test("the engine applies the configured limits", async (t) => {
   });
 });
 
-t.test(
-  "the start fails with the reason if the database refuses it, and config check warns",
-  async (t) => {
-    const server = await sharedServer();
-    const wrong = `postgres://app:wrong-one@127.0.0.1:${server.port}/postgres`;
-    const home = temporaryHome(t);
-    const env = {
-      GATEHOUSE_ADMIN_PASSWORD: "correct horse",
-      GATEHOUSE_CONFIG: path.join(home, "c.toml"),
-    };
-    writeFileSync(env.GATEHOUSE_CONFIG, `[upstream]\nurl = "${wrong}"\n`, { mode: 0o600 });
-    const { code, stdout, stderr } = await runCommand(home, ["serve", "--port", "0"], { env });
-    t.equal(code, 1);
-    const refused =
-      /PostgreSQL on 127.0.0.1:\d+ refuses the connection to database postgres: 28P01: /;
-    t.match(stdout + stderr, refused);
-    const checked = await runCommand(home, ["config", "check"], { env });
-    t.match(checked, { code: 0, stderr: refused });
-    t.notMatch([stdout, stderr, checked.stdout, checked.stderr].join(), /wrong-one/);
-  },
-);
+t.test("the start fails with the database's reason, of which config check warns", async (t) => {
+  const server = await sharedServer();
+  const wrong = `postgres://app:wrong-one@127.0.0.1:${server.port}/postgres`;
+  const home = temporaryHome(t);
+  const env = {
+    GATEHOUSE_ADMIN_PASSWORD: "correct horse",
+    GATEHOUSE_CONFIG: path.join(home, "c.toml"),
+  };
+  writeFileSync(env.GATEHOUSE_CONFIG, `[upstream]\nurl = "${wrong}"\n`, { mode: 0o600 });
+  const { code, stdout, stderr } = await runCommand(home, ["serve", "--port", "0"], { env });
+  t.equal(code, 1);
+  const refused =
+    /PostgreSQL on 127.0.0.1:\d+ refuses the connection to database postgres: 28P01: /;
+  t.match(stdout + stderr, refused);
+  const checked = await runCommand(home, ["config", "check"], { env });
+  t.match(checked, { code: 0, stderr: refused });
+  t.notMatch([stdout, stderr, checked.stdout, checked.stderr].join(), /wrong-one/);
+});
 
 t.test("several workers over SQLite are refused at the start", async (t) => {
   const home = temporaryHome(t);

@@ -116,29 +116,26 @@ t.test("a stream is cut when its token expires", async (t) => {
   lasting.cut();
 });
 
-t.test(
-  "a stream is cut when the key of its token is revoked, not when it is rotated",
-  async (t) => {
-    const { gateway } = shared;
-    const streams = keepOpen(shared);
-    const run = async (...words: string[]) => (await runWarm(gateway.home, words)).stdout.trim();
-    const { kid } = readKey(gateway.home);
-    const opaque = await run("token", "issue", "bob", "--opaque");
-    const signed = await openStream(gateway, "/events", await tokenOf(gateway, "bob"));
-    const issued = await openStream(gateway, "/events", opaque);
-    await run("key", "rotate");
-    await eventually("the new key signs", async () => {
-      return decodePart(await tokenOf(gateway, "bob"), 0).kid !== kid;
-    });
-    sendMore(streams);
-    await signed.until(/data: more/);
-    await run("key", "revoke", kid);
-    await soon(t, "the stream of the revoked key", isCut(streams, signed));
-    t.notOk(issued.isClosed);
-    writeFileSync(path.join(gateway.home, "tokens"), "", { mode: 0o600 });
-    await soon(t, "the stream of a token whose record is deleted", isCut(streams, issued));
-  },
-);
+t.test("a stream is cut when its token's key is revoked, not when it is rotated", async (t) => {
+  const { gateway } = shared;
+  const streams = keepOpen(shared);
+  const run = async (...words: string[]) => (await runWarm(gateway.home, words)).stdout.trim();
+  const { kid } = readKey(gateway.home);
+  const opaque = await run("token", "issue", "bob", "--opaque");
+  const signed = await openStream(gateway, "/events", await tokenOf(gateway, "bob"));
+  const issued = await openStream(gateway, "/events", opaque);
+  await run("key", "rotate");
+  await eventually("the new key signs", async () => {
+    return decodePart(await tokenOf(gateway, "bob"), 0).kid !== kid;
+  });
+  sendMore(streams);
+  await signed.until(/data: more/);
+  await run("key", "revoke", kid);
+  await soon(t, "the stream of the revoked key", isCut(streams, signed));
+  t.notOk(issued.isClosed);
+  writeFileSync(path.join(gateway.home, "tokens"), "", { mode: 0o600 });
+  await soon(t, "the stream of a token whose record is deleted", isCut(streams, issued));
+});
 
 t.test("a stream is cut when its issuer removes the key of its token", async (t) => {
   const issuer = await TestIssuer.start(t);
@@ -260,53 +257,50 @@ t.test("a stream is not cut when an unrelated token or grant is lost", async (t)
   anyUser.cut();
 });
 
-t.test(
-  "a stream is cut when its table's grant or its route changes, and others stay open",
-  async (t) => {
-    const grants = ["root * Owner", "bob main ReadWrite"];
-    const more = tables("acl", [
-      { username: "bob", database: "main", tables: ["orders"], role: "ReadOnly" },
-    ]);
-    const own = { access: "SELECT", database: "main", table: ":table" };
-    const before = [
-      { path: "/t/:table/events", ...own },
-      { path: "/old/:name", access: "authenticated" },
-      { path: "/open/:name", access: "public" },
-    ];
-    const setting = await openStaffed(t, grants, { config: tables("routes", before), more });
-    const { gateway } = setting;
-    const streams = keepOpen(setting);
-    const token = await tokenOf(gateway, "bob");
-    const orders = await openStream(gateway, "/t/orders/events", token);
-    const items = await openStream(gateway, "/t/items/events", token);
-    const old = await openStream(gateway, "/old/a", token);
-    const taken = await openStream(gateway, "/old/b?x=1", token);
-    const closed = await openStream(gateway, "/open/a");
-    const open = await openStream(gateway, "/open/b");
+t.test("a stream is cut when its table's grant or its route changes, others stay", async (t) => {
+  const grants = ["root * Owner", "bob main ReadWrite"];
+  const more = tables("acl", [
+    { username: "bob", database: "main", tables: ["orders"], role: "ReadOnly" },
+  ]);
+  const own = { access: "SELECT", database: "main", table: ":table" };
+  const before = [
+    { path: "/t/:table/events", ...own },
+    { path: "/old/:name", access: "authenticated" },
+    { path: "/open/:name", access: "public" },
+  ];
+  const setting = await openStaffed(t, grants, { config: tables("routes", before), more });
+  const { gateway } = setting;
+  const streams = keepOpen(setting);
+  const token = await tokenOf(gateway, "bob");
+  const orders = await openStream(gateway, "/t/orders/events", token);
+  const items = await openStream(gateway, "/t/items/events", token);
+  const old = await openStream(gateway, "/old/a", token);
+  const taken = await openStream(gateway, "/old/b?x=1", token);
+  const closed = await openStream(gateway, "/open/a");
+  const open = await openStream(gateway, "/open/b");
 
-    await gateway.edit((text) => text.replace('role = "ReadOnly"', 'role = "None"'));
-    await soon(t, "the table's grant", () => orders.isClosed);
-    t.notOk(items.isClosed, "another table");
+  await gateway.edit((text) => text.replace('role = "ReadOnly"', 'role = "None"'));
+  await soon(t, "the table's grant", () => orders.isClosed);
+  t.notOk(items.isClosed, "another table");
 
-    const file = path.join(gateway.home, "gateway.toml");
-    const after = [
-      { path: "/open/a", access: "authenticated" },
-      { path: "/old/b", access: "authenticated", query: [] },
-      { path: "/old/:any", access: "authenticated" },
-      { path: "/open/:name", access: "public" },
-      { path: "/t/:table/events", ...own },
-    ];
-    const text = readFileSync(file, "utf8").replace(/\[\[routes\]\].*$/s, tables("routes", after));
-    await putInPlace(file, text);
-    await soon(t, "a route that now requires a user", () => closed.isClosed);
-    await soon(t, "a route that now takes no parameter", () => taken.isClosed);
-    sendMore(streams);
-    for (const stream of [items, old, open]) {
-      await stream.until(/data: more/);
-      stream.cut();
-    }
-  },
-);
+  const file = path.join(gateway.home, "gateway.toml");
+  const after = [
+    { path: "/open/a", access: "authenticated" },
+    { path: "/old/b", access: "authenticated", query: [] },
+    { path: "/old/:any", access: "authenticated" },
+    { path: "/open/:name", access: "public" },
+    { path: "/t/:table/events", ...own },
+  ];
+  const text = readFileSync(file, "utf8").replace(/\[\[routes\]\].*$/s, tables("routes", after));
+  await putInPlace(file, text);
+  await soon(t, "a route that now requires a user", () => closed.isClosed);
+  await soon(t, "a route that now takes no parameter", () => taken.isClosed);
+  sendMore(streams);
+  for (const stream of [items, old, open]) {
+    await stream.until(/data: more/);
+    stream.cut();
+  }
+});
 
 const place = { database: "main", table: "t" };
 const columns = columnsOf({ id: "bigint", text: "text" });

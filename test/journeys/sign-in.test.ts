@@ -83,35 +83,29 @@ async function codeOf(gateway: TestGateway, token: string, query = from("main"))
   return refusalOf(await callTool(gateway, "select", query, token));
 }
 
-t.test(
-  "an MCP client signs in through the provider and has the rights of its groups",
-  async (t) => {
-    provider.user = "ann";
-    const { accessToken, clientId, consent } = await tokensOf(gateway);
-    t.match(await loginEvent("allowed"), { user: "staff:ann", client: clientId });
-    t.match(consent.text, 'value="main"', "the consent page offers databases of the groups");
-    t.equal(await codeOf(gateway, accessToken), undefined);
-    t.equal(await codeOf(gateway, accessToken, from("archive")), "no_grant");
-    await callTool(gateway, "select", from("main", "orders"), accessToken);
-    const asked = String(upstream.received.at(-1)?.body);
-    t.match(asked, '"acme"', "a row filter uses the claim as an attribute");
-    t.match(await loginEvent("allowed"), { user: "staff:ann", issuer: provider.url });
-  },
-);
+t.test("an MCP client signs in by the provider and has the rights of its groups", async (t) => {
+  provider.user = "ann";
+  const { accessToken, clientId, consent } = await tokensOf(gateway);
+  t.match(await loginEvent("allowed"), { user: "staff:ann", client: clientId });
+  t.match(consent.text, 'value="main"', "the consent page offers databases of the groups");
+  t.equal(await codeOf(gateway, accessToken), undefined);
+  t.equal(await codeOf(gateway, accessToken, from("archive")), "no_grant");
+  await callTool(gateway, "select", from("main", "orders"), accessToken);
+  const asked = String(upstream.received.at(-1)?.body);
+  t.match(asked, '"acme"', "a row filter uses the claim as an attribute");
+  t.match(await loginEvent("allowed"), { user: "staff:ann", issuer: provider.url });
+});
 
-t.test(
-  "groups count until the next check, and a user without groups has own entries",
-  async (t) => {
-    provider.user = "ann";
-    const { call, accessToken } = await tokensOf(gateway);
-    t.equal(await call(), undefined);
-    provider.users.set("ann", { ...ann, groups: ["sales"] });
-    await eventually("the group is gone", async () => (await call()) === "no_grant");
-    provider.users.set("ann", ann);
-    await eventually("the group is back", async () => (await call()) === undefined);
-    t.match(await send(gateway, statelessCall("tools/list"), accessToken), { status: 200 });
-  },
-);
+t.test("groups count until the next check, and without them a user's own entries", async (t) => {
+  provider.user = "ann";
+  const { call, accessToken } = await tokensOf(gateway);
+  t.equal(await call(), undefined);
+  provider.users.set("ann", { ...ann, groups: ["sales"] });
+  await eventually("the group is gone", async () => (await call()) === "no_grant");
+  provider.users.set("ann", ann);
+  await eventually("the group is back", async () => (await call()) === undefined);
+  t.match(await send(gateway, statelessCall("tools/list"), accessToken), { status: 200 });
+});
 
 t.test("an open stream is cut when the groups of its sign-in change", async (t) => {
   provider.user = "ann";
@@ -348,20 +342,17 @@ async function openKeyed() {
 
 const keyed = openKeyed();
 
-t.test(
-  "passwords = false leaves only the sign-in, and private_key_jwt authenticates",
-  async (t) => {
-    const { idp, gateway } = await keyed;
-    const { login: page } = await signIn(gateway, browserOf(gateway, idp));
-    t.notMatch(page.text, 'type="password"');
-    const { call } = await tokensOf(gateway, browserOf(gateway, idp));
-    t.equal(await call(), undefined);
-    const fields = { username: "root", password: "root password" };
-    t.match(await gateway.send("POST", "/login", fields), { status: 404 });
-    t.match(await gateway.get("/login"), { status: 404 }, "the path is judged before the method");
-    t.match(await gateway.request("/login", { method: "POST" }), { status: 404 }, "and the type");
-  },
-);
+t.test("passwords = false leaves only the sign-in, also with private_key_jwt", async (t) => {
+  const { idp, gateway } = await keyed;
+  const { login: page } = await signIn(gateway, browserOf(gateway, idp));
+  t.notMatch(page.text, 'type="password"');
+  const { call } = await tokensOf(gateway, browserOf(gateway, idp));
+  t.equal(await call(), undefined);
+  const fields = { username: "root", password: "root password" };
+  t.match(await gateway.send("POST", "/login", fields), { status: 404 });
+  t.match(await gateway.get("/login"), { status: 404 }, "the path is judged before the method");
+  t.match(await gateway.request("/login", { method: "POST" }), { status: 404 }, "and the type");
+});
 
 t.test("opaque tokens of the provider are introspected, with their groups", async (t) => {
   const idp = await IdentityProvider.start(t, ann);

@@ -230,35 +230,32 @@ t.test("a batch runs whole or not at all, and names the operation that failed", 
   for (const [args, text] of wrong) t.match(await mcp.call("batch", args), { isError: true, text });
 });
 
-t.test(
-  "a change whose rows do not fit runs, and its result says that they are missing",
-  async (t) => {
-    const mcp = await open(t, 0, { resultBytes: 64 * 1024 });
-    const values = Array.from({ length: 500 }, (_, id) => ({ id, region: "r".repeat(300) }));
-    const inserted = await mcp.call("insert", { ...ofOrders, values, returning: ["*"] });
-    t.same(inserted.structured, {
-      message: "Inserted 500 rows; the rows are too large for the result",
-      affected: 500,
-      truncated: true,
-    });
-    t.same((await mcp.call("count", fromOrders)).structured, { count: 500 });
-    const where = { column: "id", cmp: "<", value: 100 };
-    const above = { column: "id", cmp: ">=", value: 100 };
-    const previewed = await mcp.call("preview", { Delete: { ...ofOrders, where: null } });
-    t.match(previewed.structured, { affected: 500, truncated: true });
-    const wide = { ...ofOrders, set: { region: "s".repeat(600) }, where: above };
-    t.match((await mcp.call("preview", { Update: wide })).structured, {
-      message: "Previewed, nothing changed; the rows are too large for the result",
-      affected: 400,
-      truncated: true,
-    });
-    const deleted = await mcp.call("delete", { ...ofOrders, where, returning: ["*"] });
-    t.match(deleted.structured, { affected: 100, truncated: undefined });
-    const text = JSON.parse(deleted.text);
-    t.equal(text.truncated, true);
-    t.ok(text.rows.length > 0 && text.rows.length < 100 && deleted.text.length < 9000);
-  },
-);
+t.test("a change whose rows do not fit runs, and says that they are missing", async (t) => {
+  const mcp = await open(t, 0, { resultBytes: 64 * 1024 });
+  const values = Array.from({ length: 500 }, (_, id) => ({ id, region: "r".repeat(300) }));
+  const inserted = await mcp.call("insert", { ...ofOrders, values, returning: ["*"] });
+  t.same(inserted.structured, {
+    message: "Inserted 500 rows; the rows are too large for the result",
+    affected: 500,
+    truncated: true,
+  });
+  t.same((await mcp.call("count", fromOrders)).structured, { count: 500 });
+  const where = { column: "id", cmp: "<", value: 100 };
+  const above = { column: "id", cmp: ">=", value: 100 };
+  const previewed = await mcp.call("preview", { Delete: { ...ofOrders, where: null } });
+  t.match(previewed.structured, { affected: 500, truncated: true });
+  const wide = { ...ofOrders, set: { region: "s".repeat(600) }, where: above };
+  t.match((await mcp.call("preview", { Update: wide })).structured, {
+    message: "Previewed, nothing changed; the rows are too large for the result",
+    affected: 400,
+    truncated: true,
+  });
+  const deleted = await mcp.call("delete", { ...ofOrders, where, returning: ["*"] });
+  t.match(deleted.structured, { affected: 100, truncated: undefined });
+  const text = JSON.parse(deleted.text);
+  t.equal(text.truncated, true);
+  t.ok(text.rows.length > 0 && text.rows.length < 100 && deleted.text.length < 9000);
+});
 
 t.test("an error of a tool says where it is, what is allowed and what to do next", async (t) => {
   const mcp = await open(t, 1);
@@ -428,25 +425,22 @@ t.test("a row larger than a result is an error that says what to do", async (t) 
   t.match(await mcp.call("select", ids), { structured: { rows: [{ id: -1 }] } });
 });
 
-t.test(
-  "any JSON formatting of the database's answer is accepted, and numbers keep their digits",
-  async (t) => {
-    const exact = { big: "-1e400", price: "98765432109876543210.0123456789" };
-    const data = [{ id: 1, ...exact, text: 'a\nb "c" \\', real: 1.5, deep: [{ a: null }] }];
-    const body = JSON.stringify({ status: "success", data }, null, "\r\n ")
-      .replace(`"${exact.big}"`, exact.big)
-      .replace(`"${exact.price}"`, exact.price);
-    const url = await openAnswering(t, {
-      answer: (_, response) => void response.setHeader("content-type", json).end(body),
-    });
-    for (const [, connect] of eras) {
-      const mcp = await connect(t, url);
-      const { structured, text } = await mcp.call("select", select);
-      t.same(structured, { rows: data, truncated: false });
-      t.match(text, `"price":${exact.price}`);
-    }
-  },
-);
+t.test("any formatting of the database's JSON is accepted, with every digit", async (t) => {
+  const exact = { big: "-1e400", price: "98765432109876543210.0123456789" };
+  const data = [{ id: 1, ...exact, text: 'a\nb "c" \\', real: 1.5, deep: [{ a: null }] }];
+  const body = JSON.stringify({ status: "success", data }, null, "\r\n ")
+    .replace(`"${exact.big}"`, exact.big)
+    .replace(`"${exact.price}"`, exact.price);
+  const url = await openAnswering(t, {
+    answer: (_, response) => void response.setHeader("content-type", json).end(body),
+  });
+  for (const [, connect] of eras) {
+    const mcp = await connect(t, url);
+    const { structured, text } = await mcp.call("select", select);
+    t.same(structured, { rows: data, truncated: false });
+    t.match(text, `"price":${exact.price}`);
+  }
+});
 
 function unexpected(): never {
   throw new Error("unexpected query");
@@ -569,20 +563,17 @@ t.test("header values are decoded strictly", async (t) => {
     t.equal(decodeHeaderValue(bad), undefined, JSON.stringify(bad));
 });
 
-t.test(
-  "clients before 2026-07-28 need no headers, but those that they send must match",
-  async (t) => {
-    const { endpoint } = await openEmbedded(t, { grants: owner });
-    const older = (headers: Record<string, string>) =>
-      ask(endpoint.url, handshakeCall("tools/list", {}, headers));
-    t.equal((await older({})).status, 200);
-    t.equal((await older({ "mcp-protocol-version": "2025-06-18" })).status, 200);
-    t.equal((await older({ "mcp-method": "tools/list" })).status, 200);
-    const liar = await older({ "mcp-method": "ping" });
-    t.equal(liar.status, 400, "a header that differs from the body");
-    t.match(JSON.parse(liar.body.toString()).error, { code: -32020 });
-  },
-);
+t.test("clients before 2026-07-28 need no headers, but those they send must match", async (t) => {
+  const { endpoint } = await openEmbedded(t, { grants: owner });
+  const older = (headers: Record<string, string>) =>
+    ask(endpoint.url, handshakeCall("tools/list", {}, headers));
+  t.equal((await older({})).status, 200);
+  t.equal((await older({ "mcp-protocol-version": "2025-06-18" })).status, 200);
+  t.equal((await older({ "mcp-method": "tools/list" })).status, 200);
+  const liar = await older({ "mcp-method": "ping" });
+  t.equal(liar.status, 400, "a header that differs from the body");
+  t.match(JSON.parse(liar.body.toString()).error, { code: -32020 });
+});
 
 t.test("GET and DELETE are 405, because the server has no sessions", async (t) => {
   const { endpoint } = await openEmbedded(t, { grants: owner });

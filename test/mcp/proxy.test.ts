@@ -264,28 +264,25 @@ t.test("a session file survives kill -9 and contains no usable session ids", asy
   records.close();
 });
 
-t.test(
-  "sessions are forgotten when idle, and when a user or all users have too many",
-  async (t) => {
-    let now = 0;
-    const sessions = new Sessions({ total: 3, perUser: 2, idleMs: 100 }, () => now);
-    t.ok(sessions.open("a", "alice"));
-    t.notOk(sessions.open("a", "bob"), "the id belongs to another user");
-    t.ok(sessions.open("b", "alice"));
-    t.ok(sessions.use("a", "alice"));
-    t.ok(sessions.open("c", "alice"), "above the limit of one user");
-    t.notOk(sessions.use("b", "alice"), "the one idle longest is forgotten");
-    t.ok(sessions.open("d", "bob"));
-    t.ok(sessions.open("e", "carol"), "above the limit of all users");
-    t.equal(sessions.size, 3);
-    t.notOk(sessions.use("a", "alice"));
-    now = 99;
-    t.ok(sessions.use("e", "carol"));
-    now = 100;
-    t.notOk(sessions.use("d", "bob"));
-    t.equal(sessions.size, 1);
-  },
-);
+t.test("sessions end when idle, and when a user or all users have too many", async (t) => {
+  let now = 0;
+  const sessions = new Sessions({ total: 3, perUser: 2, idleMs: 100 }, () => now);
+  t.ok(sessions.open("a", "alice"));
+  t.notOk(sessions.open("a", "bob"), "the id belongs to another user");
+  t.ok(sessions.open("b", "alice"));
+  t.ok(sessions.use("a", "alice"));
+  t.ok(sessions.open("c", "alice"), "above the limit of one user");
+  t.notOk(sessions.use("b", "alice"), "the one idle longest is forgotten");
+  t.ok(sessions.open("d", "bob"));
+  t.ok(sessions.open("e", "carol"), "above the limit of all users");
+  t.equal(sessions.size, 3);
+  t.notOk(sessions.use("a", "alice"));
+  now = 99;
+  t.ok(sessions.use("e", "carol"));
+  now = 100;
+  t.notOk(sessions.use("d", "bob"));
+  t.equal(sessions.size, 1);
+});
 
 const policy = [{ name: "shown", permission: "SELECT", database: "main" }] as const;
 const list = statelessCall("tools/list");

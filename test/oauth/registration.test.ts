@@ -189,30 +189,27 @@ t.test("registrations are limited per address", async (t) => {
   t.ok(Number(headers.get("retry-after")) > 0);
 });
 
-t.test(
-  "a flood of unused clients removes neither clients in use nor those being authorized",
-  async (t) => {
-    const setting = await openOAuthSetup(t, { registrationsPerHour: 2000 });
-    const { clientId, refreshToken } = await obtainTokens(setting);
-    const waiting = await registered(setting);
-    const store = openState(t, setting);
-    store
-      .prepare(
-        `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
+t.test("a flood of unused clients removes no client in use or being authorized", async (t) => {
+  const setting = await openOAuthSetup(t, { registrationsPerHour: 2000 });
+  const { clientId, refreshToken } = await obtainTokens(setting);
+  const waiting = await registered(setting);
+  const store = openState(t, setting);
+  store
+    .prepare(
+      `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
        INSERT INTO records (model, id, payload, uid, expires)
        SELECT 'Client', i, '{}', '192.0.2.' || (i % 5), ? FROM n`,
-      )
-      .run(clientBounds.unused, epochSeconds() + 60);
-    for (let at = 0; at < 50; at++) t.equal((await register(setting)).status, 201);
-    const count = store.prepare("SELECT count(uid) AS n FROM records WHERE model = 'Client'");
-    t.ok(Number(count.get()?.n) <= clientBounds.unused + 1);
-    t.equal((await refresh(setting, clientId, refreshToken)).status, 200);
-    t.ok(
-      (await obtainTokens(setting, { clientId: waiting })).accessToken,
-      "the client being authorized",
-    );
-  },
-);
+    )
+    .run(clientBounds.unused, epochSeconds() + 60);
+  for (let at = 0; at < 50; at++) t.equal((await register(setting)).status, 201);
+  const count = store.prepare("SELECT count(uid) AS n FROM records WHERE model = 'Client'");
+  t.ok(Number(count.get()?.n) <= clientBounds.unused + 1);
+  t.equal((await refresh(setting, clientId, refreshToken)).status, 200);
+  t.ok(
+    (await obtainTokens(setting, { clientId: waiting })).accessToken,
+    "the client being authorized",
+  );
+});
 
 t.test("the state's files are readable only by the gateway", async (t) => {
   const { directory } = await openOAuthSetup(t);
@@ -252,24 +249,21 @@ t.test("an invalid metadata document is refused", async (t) => {
   }
 });
 
-t.test(
-  "a document that is refused is fetched once for a request, and again for the next",
-  async (t) => {
-    const refused = documentsOf({ [CLIENT]: { client_id: CLIENT } });
-    let fetched = 0;
-    const setting = await openOAuthSetup(t, {
-      documents: (url) => {
-        fetched += 1;
-        return refused(url);
-      },
-    });
-    const url = authorizeUrl(setting, { client_id: CLIENT });
-    for (const round of [1, 2]) {
-      t.equal((await new PlainBrowser(setting.url).open(url)).status, 400);
-      t.equal(fetched, round);
-    }
-  },
-);
+t.test("a refused document is fetched once for a request, and again for the next", async (t) => {
+  const refused = documentsOf({ [CLIENT]: { client_id: CLIENT } });
+  let fetched = 0;
+  const setting = await openOAuthSetup(t, {
+    documents: (url) => {
+      fetched += 1;
+      return refused(url);
+    },
+  });
+  const url = authorizeUrl(setting, { client_id: CLIENT });
+  for (const round of [1, 2]) {
+    t.equal((await new PlainBrowser(setting.url).open(url)).status, 400);
+    t.equal(fetched, round);
+  }
+});
 
 t.test("a host that returns no document, or too much, causes no uncaught error", async (t) => {
   const { host, url, cert, served } = await openDocumentHost(t);

@@ -379,22 +379,19 @@ t.test("no user has the name under which the logout of another one is kept", asy
   await t.rejects(signIn(signIns, provider), { code: "sign_in_refused", detail: "bad_username" });
 });
 
-t.test(
-  "a sign-in is recent up to an age, and the provider's clock may be ahead by a minute",
-  (t) => {
-    for (const [age, isFresh] of [
-      [0, true],
-      [295, true],
-      [305, false],
-      [-55, true],
-      [-65, false],
-    ] as const) {
-      t.equal(isRecent({ authTime: epochSeconds() - age }, 300), isFresh, `${age} s`);
-    }
-    t.equal(isRecent({ authTime: undefined }, 300), false);
-    t.end();
-  },
-);
+t.test("a sign-in is recent up to an age, and the provider's clock may be ahead", (t) => {
+  for (const [age, isFresh] of [
+    [0, true],
+    [295, true],
+    [305, false],
+    [-55, true],
+    [-65, false],
+  ] as const) {
+    t.equal(isRecent({ authTime: epochSeconds() - age }, 300), isFresh, `${age} s`);
+  }
+  t.equal(isRecent({ authTime: undefined }, 300), false);
+  t.end();
+});
 
 t.test("a sign-in is used for an hour while its state cannot be written", async (t) => {
   const provider = await providerOf(ann);

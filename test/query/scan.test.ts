@@ -622,14 +622,11 @@ t.test("a column named value, values or set may be bound, written and compared",
   }
 });
 
-t.test(
-  "a long word in the place of an operator or an escape is refused like a short one",
-  async (t) => {
-    const long = "x".repeat(9_000_000);
-    t.equal(verdict(where({ ...equal, cmp: long })), "invalid_value");
-    t.equal(verdict(where({ ...equal, cmp: "LIKE", escape: long })), "invalid_value");
-  },
-);
+t.test("a long word in place of an operator or escape is refused like a short one", async (t) => {
+  const long = "x".repeat(9_000_000);
+  t.equal(verdict(where({ ...equal, cmp: long })), "invalid_value");
+  t.equal(verdict(where({ ...equal, cmp: "LIKE", escape: long })), "invalid_value");
+});
 
 const stepTarget = '"database":"main","table":"users"';
 const many = (count: number, make: (index: number) => string) =>

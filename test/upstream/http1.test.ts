@@ -396,20 +396,17 @@ t.test("a response before TLS reports its request as sent keeps the connection",
   }
 });
 
-t.test(
-  "an https server may be named by an IP address, which its certificate must have",
-  async (t) => {
-    for (const [name, expected] of [
-      ["127.0.0.1", { body: "yes" }],
-      ["localhost", { error: { code: "ERR_TLS_CERT_ALTNAME_INVALID" } }],
-    ] as const) {
-      const certificate = makeCertificate(name);
-      setDefaultCACertificates([certificate.cert]);
-      const server = createSecureServer(certificate, (_, response) => response.end("yes"));
-      const port = await listening(t, server);
-      const pool = new ConnectionPool(parseTarget(`https://127.0.0.1:${port}`), TIMEOUTS);
-      t.teardown(() => pool.close());
-      t.match(await ask(pool), expected, name);
-    }
-  },
-);
+t.test("an https server may have an IP address, which its certificate must name", async (t) => {
+  for (const [name, expected] of [
+    ["127.0.0.1", { body: "yes" }],
+    ["localhost", { error: { code: "ERR_TLS_CERT_ALTNAME_INVALID" } }],
+  ] as const) {
+    const certificate = makeCertificate(name);
+    setDefaultCACertificates([certificate.cert]);
+    const server = createSecureServer(certificate, (_, response) => response.end("yes"));
+    const port = await listening(t, server);
+    const pool = new ConnectionPool(parseTarget(`https://127.0.0.1:${port}`), TIMEOUTS);
+    t.teardown(() => pool.close());
+    t.match(await ask(pool), expected, name);
+  }
+});
