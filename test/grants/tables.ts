@@ -26,7 +26,7 @@ export async function makeTables({ admin }: Site): Promise<void> {
 }
 
 /** Puts the same rows into them again, whatever there is. */
-export async function fillTables(admin: Site["admin"]): Promise<void> {
+async function fillTables(admin: Site["admin"]): Promise<void> {
   const inMain = (table: string) => ({ database: "main", table });
   await admin({
     Batch: [
