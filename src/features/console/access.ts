@@ -31,7 +31,12 @@ import {
 import { callerFor, listLocalGroups, mayHaveTokenGroups } from "../../core/access/groups.ts";
 import { lintEntry } from "../../core/access/lint.ts";
 import { questionSetting } from "../../core/access/policy.ts";
-import { type Change, planReplacement, replaceRecords } from "../../core/access/record-change.ts";
+import {
+  type Change,
+  holdersIn,
+  planReplacement,
+  replaceRecords,
+} from "../../core/access/record-change.ts";
 import { entryRoles, type Report, readGrant } from "../../core/access/records.ts";
 import { decidingEntry } from "../../core/access/rights.ts";
 import {
@@ -139,8 +144,6 @@ export async function showAccess(c: ConsoleRequest): Promise<Response> {
   const now = Date.now();
   const isGroups = c.req.path === "/access/groups";
   const noun = isGroups ? "group" : "user";
-  const { users, groups, grants } = snapshot;
-  const records = isGroups ? groups.keys().map(groupHolder) : users.keys().map(userHolder);
 
   function entriesOf(holder: Holder): readonly Pick<DecidingEntry, "grant" | "name">[] {
     if (ofTable !== undefined) {
@@ -152,21 +155,14 @@ export async function showAccess(c: ConsoleRequest): Promise<Response> {
       .map((grant) => ({ grant, name: displayName(describePlace(grant), grant) }));
   }
   const fits = (holder: Holder) =>
+    (groupOf(holder) !== undefined) === isGroups &&
     holderText(holder).toLowerCase().includes(user.toLowerCase()) &&
+    isManageable(holder) &&
     (database === "" || entriesOf(holder).length > 0);
   // One name more than a page holds shows whether there is another page.
-  const recorded = await runCooperatively(
-    firstNames(records, PAGE + 1, afterHolder, (one) => isManageable(one) && fits(one)),
+  const holders = await runCooperatively(
+    firstNames(holdersIn(snapshot), PAGE + 1, afterHolder, fits),
   );
-  const others = await runCooperatively(
-    firstNames(grants.keys(), PAGE + 1, afterHolder, (holder) => {
-      const group = groupOf(holder);
-      if ((group !== undefined) !== isGroups) return false;
-      const isRecorded = group === undefined ? users.has(holderText(holder)) : groups.has(group);
-      return !isRecorded && ownGrants(snapshot, holder).keys().some(isVisible) && fits(holder);
-    }),
-  );
-  const holders = [...recorded, ...others].sort();
   const shown = holders.slice(0, PAGE);
 
   function rowsOf(holder: Holder): Part[][] {
