@@ -8,17 +8,15 @@
  */
 
 import { randomBytes } from "node:crypto";
-import { once } from "node:events";
-import { readFileSync } from "node:fs";
-import { appendFile, mkdtemp, rm, writeFile } from "node:fs/promises";
-import { createServer } from "node:http";
-import { tmpdir } from "node:os";
+import { appendFile, writeFile } from "node:fs/promises";
 import path from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
 import { parseArgs } from "node:util";
 import { hashPassword } from "../src/core/identity/password.ts";
 import { freePort } from "../test/kit/free-port.ts";
 import { Service } from "../test/kit/process.ts";
+import { residentBytes } from "../test/kit/process-info.ts";
+import { openDirectory, openUpstream } from "./rig/opened.ts";
 import { summarize } from "./rig/statistics.ts";
 
 const { values: flags } = parseArgs({
@@ -62,9 +60,8 @@ max_rows = 200\n`;
   return parts.join("\n");
 }
 
-function residentMegabytes(pid: number | undefined): number {
-  const status = readFileSync(`/proc/${pid}/status`, "utf8");
-  return Number(/VmRSS:\s+(\d+)/.exec(status)?.[1]) / 1024;
+function residentMegabytes(pid = 0): number {
+  return residentBytes(pid) / 2 ** 20;
 }
 
 /** Since the last call, in milliseconds. */
@@ -109,14 +106,9 @@ async function timed(work: () => Promise<unknown>): Promise<number> {
   return performance.now() - start;
 }
 
-const home = await mkdtemp(path.join(tmpdir(), "gatehouse-bench-"));
-const upstream = createServer((request, response) => {
-  request.resume();
-  response.end('{"status":"success","data":[]}');
-}).listen(0, "127.0.0.1");
-await once(upstream, "listening");
-const upstreamAddress = upstream.address();
-const upstreamPort = typeof upstreamAddress === "object" ? upstreamAddress?.port : 0;
+await using opened = new AsyncDisposableStack();
+const home = openDirectory(opened);
+const upstreamPort = await openUpstream(opened);
 const metricsPort = await freePort();
 const config = `[auth]\nargon2_memory_cost = 64\nargon2_time_cost = 1\nargon2_parallelism = 1
 [upstream]\nurl = "http://127.0.0.1:${upstreamPort}"
@@ -130,90 +122,81 @@ await writeFile(file, accessFile(hash), { mode: 0o600 });
 
 const startedAt = performance.now();
 const gateway = new Service(home, ["serve", "--port", "0"]);
-try {
-  const { url } = await gateway.logged(
-    ({ msg }) => String(msg).startsWith("listening on"),
-    120_000,
-  );
-  const startMs = performance.now() - startedAt;
-  const memoryMb = residentMegabytes(gateway.child.pid);
-  const metricsUrl = `http://127.0.0.1:${metricsPort}/metrics`;
-  const client = new Client(String(url));
-  await client.login("user7");
-  const administrator = new Client(String(url));
-  await administrator.login("admin");
+opened.defer(async () => void (await gateway.stop("SIGKILL")));
+const { url } = await gateway.logged(({ msg }) => String(msg).startsWith("listening on"), 120_000);
+const startMs = performance.now() - startedAt;
+const memoryMb = residentMegabytes(gateway.child.pid);
+const metricsUrl = `http://127.0.0.1:${metricsPort}/metrics`;
+const client = new Client(String(url));
+await client.login("user7");
+const administrator = new Client(String(url));
+await administrator.login("admin");
 
-  let isLoading = true;
-  let served = 0;
-  const load = Array.from({ length: LOAD_CONNECTIONS }, async () => {
-    while (isLoading) {
-      await client.queryStatus(select);
-      served++;
-    }
-  });
-  await new Promise((resolve) => setTimeout(resolve, 2000));
-  await longestStall(metricsUrl);
-  await new Promise((resolve) => setTimeout(resolve, 2000));
-  const quietStallMs = await longestStall(metricsUrl);
-
-  const reloads: number[] = [];
-  for (let round = 0; round < edits; round++) {
-    const other = select.replace('"main"', `"other${round}"`);
-    const grant = `\n[[acl]]\nusername = "user7"\ndatabase = "other${round}"\nrole = "ReadOnly"\n`;
-    reloads.push(
-      await timed(async () => {
-        await appendFile(file, grant);
-        while ((await client.queryStatus(other)) !== 200) await pause(5);
-      }),
-    );
+let isLoading = true;
+let served = 0;
+const load = Array.from({ length: LOAD_CONNECTIONS }, async () => {
+  while (isLoading) {
+    await client.queryStatus(select);
+    served++;
   }
-  await new Promise((resolve) => setTimeout(resolve, 500));
-  const reloadStallMs = await longestStall(metricsUrl);
+});
+await new Promise((resolve) => setTimeout(resolve, 2000));
+await longestStall(metricsUrl);
+await new Promise((resolve) => setTimeout(resolve, 2000));
+const quietStallMs = await longestStall(metricsUrl);
 
-  const writes: number[] = [];
-  for (let round = 0; round < edits; round++) {
-    const user = { username: `new${round}`, password: PASSWORD, role: "ReadOnly" };
-    writes.push(
-      await timed(async () => {
-        const answer = await administrator.send("POST", "/api/users", JSON.stringify(user));
-        if (answer.status !== 201) throw new Error(await answer.text());
-      }),
-    );
-  }
-  const answers = await Promise.all(
-    Array.from({ length: AT_ONCE }, async (_, index) => {
-      const user = { username: `one${index}`, password: PASSWORD, role: "ReadOnly" };
-      const start = performance.now();
-      const { status } = await administrator.send("POST", "/api/users", JSON.stringify(user));
-      return { status, ms: performance.now() - start };
+const reloads: number[] = [];
+for (let round = 0; round < edits; round++) {
+  const other = select.replace('"main"', `"other${round}"`);
+  const grant = `\n[[acl]]\nusername = "user7"\ndatabase = "other${round}"\nrole = "ReadOnly"\n`;
+  reloads.push(
+    await timed(async () => {
+      await appendFile(file, grant);
+      while ((await client.queryStatus(other)) !== 200) await pause(5);
     }),
   );
-  const added = answers.filter(({ status }) => status === 201).length;
-  const writeStallMs = await longestStall(metricsUrl);
-  isLoading = false;
-  await Promise.all(load);
-
-  const results = {
-    users: userCount,
-    grants: 2 * userCount,
-    "start to listening, ms": Math.round(startMs),
-    "memory after start, MB": Math.round(memoryMb),
-    "memory at the end, MB": Math.round(residentMegabytes(gateway.child.pid)),
-    "queries served during the measurement": served,
-    "longest stall without reload, ms": Math.round(quietStallMs),
-    "edit to in force, median ms": Math.round(summarize(reloads).median),
-    "edit to in force, longest ms": Math.round(Math.max(...reloads)),
-    "longest stall while reloading, ms": Math.round(reloadStallMs),
-    "user added by the API, median ms": Math.round(summarize(writes).median),
-    [`of ${AT_ONCE} users added at once, succeeded`]: added,
-    "the last of them after, ms": Math.round(Math.max(...answers.map(({ ms }) => ms))),
-    "longest stall while writing, ms": Math.round(writeStallMs),
-  };
-  if (flags.json) console.log(JSON.stringify(results));
-  else console.table(results);
-} finally {
-  await gateway.stop("SIGKILL");
-  upstream.closeAllConnections();
-  upstream.close();
-  await rm(home, { recursive: true, force: true });
 }
+await new Promise((resolve) => setTimeout(resolve, 500));
+const reloadStallMs = await longestStall(metricsUrl);
+
+const writes: number[] = [];
+for (let round = 0; round < edits; round++) {
+  const user = { username: `new${round}`, password: PASSWORD, role: "ReadOnly" };
+  writes.push(
+    await timed(async () => {
+      const answer = await administrator.send("POST", "/api/users", JSON.stringify(user));
+      if (answer.status !== 201) throw new Error(await answer.text());
+    }),
+  );
+}
+const answers = await Promise.all(
+  Array.from({ length: AT_ONCE }, async (_, index) => {
+    const user = { username: `one${index}`, password: PASSWORD, role: "ReadOnly" };
+    const start = performance.now();
+    const { status } = await administrator.send("POST", "/api/users", JSON.stringify(user));
+    return { status, ms: performance.now() - start };
+  }),
+);
+const added = answers.filter(({ status }) => status === 201).length;
+const writeStallMs = await longestStall(metricsUrl);
+isLoading = false;
+await Promise.all(load);
+
+const results = {
+  users: userCount,
+  grants: 2 * userCount,
+  "start to listening, ms": Math.round(startMs),
+  "memory after start, MB": Math.round(memoryMb),
+  "memory at the end, MB": Math.round(residentMegabytes(gateway.child.pid)),
+  "queries served during the measurement": served,
+  "longest stall without reload, ms": Math.round(quietStallMs),
+  "edit to in force, median ms": Math.round(summarize(reloads).median),
+  "edit to in force, longest ms": Math.round(Math.max(...reloads)),
+  "longest stall while reloading, ms": Math.round(reloadStallMs),
+  "user added by the API, median ms": Math.round(summarize(writes).median),
+  [`of ${AT_ONCE} users added at once, succeeded`]: added,
+  "the last of them after, ms": Math.round(Math.max(...answers.map(({ ms }) => ms))),
+  "longest stall while writing, ms": Math.round(writeStallMs),
+};
+if (flags.json) console.log(JSON.stringify(results));
+else console.table(results);

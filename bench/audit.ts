@@ -4,27 +4,19 @@
  */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import {
-  closeSync,
-  mkdtempSync,
-  openSync,
-  readSync,
-  rmSync,
-  statSync,
-  writeFileSync,
-  writeSync,
-} from "node:fs";
-import { tmpdir } from "node:os";
+import { closeSync, openSync, readSync, statSync, writeFileSync, writeSync } from "node:fs";
 import path from "node:path";
 import { parseArgs } from "node:util";
 import type { AuditFilter } from "../src/core/observe/audit-filter.ts";
 import { searchAudit } from "../src/core/observe/audit-search.ts";
+import { openDirectory } from "./rig/opened.ts";
 
 const { values: flags } = parseArgs({
   options: { megabytes: { type: "string", default: "1024" } },
 });
 const size = Number(flags.megabytes) * 1024 * 1024;
-const home = mkdtempSync(path.join(tmpdir(), "gatehouse-bench-"));
+await using opened = new AsyncDisposableStack();
+const home = openDirectory(opened);
 const file = path.join(home, "audit.log");
 const HOUR_MS = 3_600_000;
 
@@ -112,27 +104,23 @@ function readAll(): void {
   console.log(`reading alone: ${(statSync(file).size / 1e6 / seconds).toFixed(0)} MB/s`);
 }
 
-try {
-  writeFileSync(path.join(home, "gateway.toml"), `[audit]\nfile = "${file}"\n`);
-  const entries = ["user1", "user2", "nobody"].map(
-    (name) => `[[acl]]\nusername = "${name}"\ndatabase = "main"\nrole = "ReadWrite"\n`,
-  );
-  const access = entries.join("\n");
-  writeFileSync(path.join(home, "access_control.toml"), access, { mode: 0o600 });
-  writeLines();
-  readAll();
-  await measure(["--user", "rare"]);
-  await measure(["--user", "user1"]);
-  await measure(["--operation", "Delete"]);
-  await measure(["--operation", "Delete", "--table", "table10", "--since", "24h"]);
-  await measure(["--denied"]);
-  await measure(["unused", "--since", "30d"]);
-  await measurePage({});
-  await measurePage({ user: "user1" });
-  await measurePage({ user: "user1", operation: "Delete" });
-  await measurePage({ outcome: "denied" });
-  await measurePage({ user: "rare" });
-  await measurePage({ user: "nobody" });
-} finally {
-  rmSync(home, { recursive: true, force: true });
-}
+writeFileSync(path.join(home, "gateway.toml"), `[audit]\nfile = "${file}"\n`);
+const entries = ["user1", "user2", "nobody"].map(
+  (name) => `[[acl]]\nusername = "${name}"\ndatabase = "main"\nrole = "ReadWrite"\n`,
+);
+const access = entries.join("\n");
+writeFileSync(path.join(home, "access_control.toml"), access, { mode: 0o600 });
+writeLines();
+readAll();
+await measure(["--user", "rare"]);
+await measure(["--user", "user1"]);
+await measure(["--operation", "Delete"]);
+await measure(["--operation", "Delete", "--table", "table10", "--since", "24h"]);
+await measure(["--denied"]);
+await measure(["unused", "--since", "30d"]);
+await measurePage({});
+await measurePage({ user: "user1" });
+await measurePage({ user: "user1", operation: "Delete" });
+await measurePage({ outcome: "denied" });
+await measurePage({ user: "rare" });
+await measurePage({ user: "nobody" });

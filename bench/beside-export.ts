@@ -6,16 +6,13 @@
  */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import path from "node:path";
 import { parseArgs } from "node:util";
 import { target } from "../test/engine/kit.ts";
-import { startPostgres } from "../test/engine/postgres/server.ts";
 import { startGateway } from "./rig/engine.ts";
 import { effortFlags } from "./rig/flags.ts";
 import { describeMachine } from "./rig/machine.ts";
 import { type Latency, openLoop } from "./rig/open-loop.ts";
+import { openDirectory, openPostgres } from "./rig/opened.ts";
 import { markdownTable } from "./rig/table.ts";
 
 const { values: flags } = parseArgs({
@@ -25,11 +22,8 @@ const rate = 200;
 const seconds = Number(flags.seconds);
 
 await using opened = new AsyncDisposableStack();
-const directory = mkdtempSync(path.join(tmpdir(), "gatehouse-bench-"));
-opened.defer(() => rmSync(directory, { recursive: true, force: true }));
-const server = await startPostgres({
-  teardown: (work) => opened.defer(async () => void (await work())),
-});
+const directory = openDirectory(opened);
+const server = await openPostgres(opened);
 await server.sql(`create schema main;
   create table main.orders (id bigint primary key, customer int not null, total numeric(10,2), note text);
   insert into main.orders select i, i * 7919::bigint % 50000, i * 37::bigint % 100000 / 100.0,

@@ -6,18 +6,16 @@
  * `node bench/by-key.ts [--rounds 5] [--seconds 3] [--json]`
  */
 import { once } from "node:events";
-import { mkdtempSync, rmSync } from "node:fs";
 import { Agent, request } from "node:http";
-import { tmpdir } from "node:os";
 import path from "node:path";
 import { text } from "node:stream/consumers";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { target } from "../test/engine/kit.ts";
-import { startPostgres } from "../test/engine/postgres/server.ts";
 import { startOpenGateway } from "./rig/engine.ts";
 import { effortFlags } from "./rig/flags.ts";
 import { describeMachine } from "./rig/machine.ts";
+import { openDirectory, openPostgres } from "./rig/opened.ts";
 import { Program, treeSeconds } from "./rig/program.ts";
 import { quantile, type Summary, summarize } from "./rig/statistics.ts";
 import { markdownTable } from "./rig/table.ts";
@@ -26,11 +24,8 @@ const { values: flags } = parseArgs({ options: effortFlags });
 const rowCount = 100_000;
 
 await using opened = new AsyncDisposableStack();
-const directory = mkdtempSync(path.join(tmpdir(), "gatehouse-bench-"));
-opened.defer(() => rmSync(directory, { recursive: true, force: true }));
-const server = await startPostgres({
-  teardown: (work) => opened.defer(async () => void (await work())),
-});
+const directory = openDirectory(opened);
+const server = await openPostgres(opened);
 await server.sql(`create schema main;
   create table main.users (id int primary key, name text not null, email text);
   insert into main.users select i, 'User ' || i, 'user' || i || '@example.com'

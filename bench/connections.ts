@@ -5,13 +5,13 @@
  */
 
 import { once } from "node:events";
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { writeFile } from "node:fs/promises";
 import { connect, type Socket } from "node:net";
-import { tmpdir } from "node:os";
 import path from "node:path";
 import { parseArgs } from "node:util";
 import { Service } from "../test/kit/process.ts";
 import { residentBytes } from "../test/kit/process-info.ts";
+import { openDirectory } from "./rig/opened.ts";
 
 const { values: flags } = parseArgs({
   options: { connections: { type: "string", default: "10000" }, json: { type: "boolean" } },
@@ -50,41 +50,38 @@ function round(value: number): number {
   return Math.round(value * 100) / 100;
 }
 
-const home = await mkdtemp(path.join(tmpdir(), "gatehouse-bench-"));
+await using opened = new AsyncDisposableStack();
+const home = openDirectory(opened);
 await writeFile(path.join(home, "gateway.toml"), '[upstream]\nurl = "http://127.0.0.1:9"\n');
 const environment = { GATEHOUSE_ADMIN_PASSWORD: "benchmark password" };
 const service = new Service(home, ["serve", "--port", "0"], environment);
-try {
-  const { url } = await service.logged(({ msg }) => String(msg).startsWith("listening on"));
-  const port = Number(new URL(String(url)).port);
-  const pid = service.child.pid ?? 0;
-  const alone = await freshRequests(port);
-  const before = residentBytes(pid);
-  const sockets: Socket[] = [];
-  const start = performance.now();
-  while (sockets.length < wanted) {
-    const group = Math.min(GROUP, wanted - sockets.length);
-    sockets.push(...(await Promise.all(Array.from({ length: group }, () => idle(port)))));
-  }
-  const seconds = (performance.now() - start) / 1000;
-  const open = sockets.filter(({ destroyed }) => !destroyed).length;
-  const beside = await freshRequests(port);
-  const grown = residentBytes(pid) - before;
-  for (const socket of sockets) socket.destroy();
-  const results = {
-    "connections, idle": open,
-    "connections turned away": wanted - open,
-    "connections taken in a second": Math.round(wanted / seconds),
-    "memory before, MB": round(before / 1024 / 1024),
-    "memory for each, KB": round(grown / open / 1024),
-    "fresh request alone, ms": round(alone.median),
-    "fresh request alone, 99%, ms": round(alone.p99),
-    "fresh request beside them, ms": round(beside.median),
-    "fresh request beside them, 99%, ms": round(beside.p99),
-  };
-  if (flags.json) process.stdout.write(`${JSON.stringify(results)}\n`);
-  else for (const [what, value] of Object.entries(results)) console.log(what.padEnd(36), value);
-} finally {
-  await service.stop("SIGKILL");
-  await rm(home, { recursive: true, force: true });
+opened.defer(async () => void (await service.stop("SIGKILL")));
+const { url } = await service.logged(({ msg }) => String(msg).startsWith("listening on"));
+const port = Number(new URL(String(url)).port);
+const pid = service.child.pid ?? 0;
+const alone = await freshRequests(port);
+const before = residentBytes(pid);
+const sockets: Socket[] = [];
+const start = performance.now();
+while (sockets.length < wanted) {
+  const group = Math.min(GROUP, wanted - sockets.length);
+  sockets.push(...(await Promise.all(Array.from({ length: group }, () => idle(port)))));
 }
+const seconds = (performance.now() - start) / 1000;
+const open = sockets.filter(({ destroyed }) => !destroyed).length;
+const beside = await freshRequests(port);
+const grown = residentBytes(pid) - before;
+for (const socket of sockets) socket.destroy();
+const results = {
+  "connections, idle": open,
+  "connections turned away": wanted - open,
+  "connections taken in a second": Math.round(wanted / seconds),
+  "memory before, MB": round(before / 1024 / 1024),
+  "memory for each, KB": round(grown / open / 1024),
+  "fresh request alone, ms": round(alone.median),
+  "fresh request alone, 99%, ms": round(alone.p99),
+  "fresh request beside them, ms": round(beside.median),
+  "fresh request beside them, 99%, ms": round(beside.p99),
+};
+if (flags.json) process.stdout.write(`${JSON.stringify(results)}\n`);
+else for (const [what, value] of Object.entries(results)) console.log(what.padEnd(36), value);

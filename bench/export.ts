@@ -6,18 +6,16 @@
  */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { existsSync, globSync, mkdtempSync, rmSync } from "node:fs";
+import { existsSync, globSync } from "node:fs";
 import { request } from "node:http";
-import { tmpdir } from "node:os";
 import path from "node:path";
 import { text } from "node:stream/consumers";
 import { parseArgs } from "node:util";
 import { target } from "../test/engine/kit.ts";
-import { startPostgres } from "../test/engine/postgres/server.ts";
-import { childrenOf } from "../test/kit/process-info.ts";
 import { startGateway } from "./rig/engine.ts";
 import { describeMachine } from "./rig/machine.ts";
-import { cpuSecondsOf } from "./rig/program.ts";
+import { openDirectory, openPostgres } from "./rig/opened.ts";
+import { treeSeconds } from "./rig/program.ts";
 import { type Summary, summarize } from "./rig/statistics.ts";
 import { markdownTable } from "./rig/table.ts";
 
@@ -32,11 +30,8 @@ const rowCount = Number(flags.rows);
 const select = JSON.stringify({ Select: { database: "main", from: "orders", columns: ["*"] } });
 
 await using opened = new AsyncDisposableStack();
-const directory = mkdtempSync(path.join(tmpdir(), "gatehouse-bench-"));
-opened.defer(() => rmSync(directory, { recursive: true, force: true }));
-const server = await startPostgres({
-  teardown: (work) => opened.defer(async () => void (await work())),
-});
+const directory = openDirectory(opened);
+const server = await openPostgres(opened);
 await server.sql(`create schema main;
   create table main.orders (id bigint primary key, customer int not null, total numeric(10,2),
     placed timestamptz not null, paid boolean, note text);
@@ -54,19 +49,7 @@ interface Cost {
   readonly seconds: number;
 }
 
-/** Processor time of PostgreSQL so far, including backends that have ended. */
-function serverSeconds(): number {
-  const main = server.mainProcess();
-  const ofBackends = childrenOf(main).map((pid) => {
-    try {
-      return cpuSecondsOf(pid);
-    } catch {
-      // It has just ended, so it counts with the main process.
-      return 0;
-    }
-  });
-  return ofBackends.reduce((sum, seconds) => sum + seconds, cpuSecondsOf(main, true));
-}
+const serverSeconds = () => treeSeconds(server.mainProcess());
 
 /** Debian's `psql` is a wrapper script; this finds the program. */
 function findPsql(): string | undefined {

@@ -5,8 +5,7 @@
  *
  * `node bench/groups.ts [--rounds 5] [--seconds 3] [--json]`
  */
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { writeFileSync } from "node:fs";
 import path from "node:path";
 import { parseArgs } from "node:util";
 import { groupEntries, groups, openExternal } from "./peers/external.ts";
@@ -19,6 +18,7 @@ import { World, writers } from "./peers/world.ts";
 import { effortFlags } from "./rig/flags.ts";
 import { load } from "./rig/load.ts";
 import { describeMachine } from "./rig/machine.ts";
+import { openDirectory } from "./rig/opened.ts";
 import { summarize } from "./rig/statistics.ts";
 
 const { values: flags } = parseArgs({ options: effortFlags });
@@ -28,8 +28,7 @@ const [scenario] = scenarios;
 if (scenario === undefined) throw new Error("there is no scenario");
 
 await using opened = new AsyncDisposableStack();
-const directory = mkdtempSync(path.join(tmpdir(), "gatehouse-bench-"));
-opened.defer(() => rmSync(directory, { recursive: true, force: true, maxRetries: 5 }));
+const directory = openDirectory(opened);
 const world = await World.create(directory);
 const upstream = await startAnswering(directory, ['{"status":"success","data":[]}']);
 opened.defer(() => upstream.program.stop());

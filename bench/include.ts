@@ -5,9 +5,8 @@
  * `node bench/include.ts [--rounds 5] [--seconds 3] [--json]`
  */
 import { deepStrictEqual } from "node:assert";
-import { mkdirSync, mkdtempSync, rmSync } from "node:fs";
+import { mkdirSync } from "node:fs";
 import { Agent, request } from "node:http";
-import { tmpdir } from "node:os";
 import path from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { text } from "node:stream/consumers";
@@ -15,10 +14,10 @@ import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { target } from "../test/engine/kit.ts";
 import { startMysql } from "../test/engine/mysql/server.ts";
-import { startPostgres } from "../test/engine/postgres/server.ts";
 import { startOpenGateway } from "./rig/engine.ts";
 import { effortFlags } from "./rig/flags.ts";
 import { describeMachine } from "./rig/machine.ts";
+import { openDirectory, openPostgres, scopeOf } from "./rig/opened.ts";
 import { Program, treeSeconds } from "./rig/program.ts";
 import { type Summary, summarize } from "./rig/statistics.ts";
 import { markdownTable } from "./rig/table.ts";
@@ -29,9 +28,7 @@ const children = 20;
 const connections = 8;
 
 await using opened = new AsyncDisposableStack();
-const scope = { teardown: (work: () => unknown) => opened.defer(async () => void (await work())) };
-const directory = mkdtempSync(path.join(tmpdir(), "gatehouse-bench-"));
-scope.teardown(() => rmSync(directory, { recursive: true, force: true }));
+const directory = openDirectory(opened);
 
 /** @param series selects the numbers from 1 as `n` */
 function statements(schema: string, series: (count: number) => string): string[] {
@@ -51,7 +48,7 @@ function statements(schema: string, series: (count: number) => string): string[]
 type Urls = readonly [gateway: string, byHand: string];
 
 async function fillPostgres(): Promise<Urls> {
-  const server = await startPostgres(scope);
+  const server = await openPostgres(opened);
   const series = (count: number) => `select n from generate_series(1, ${count}) as n`;
   for (const words of ["create schema main", ...statements("main.", series), "vacuum analyze"]) {
     await server.sql(words);
@@ -77,7 +74,7 @@ async function fillSqlite(): Promise<Urls> {
 }
 
 async function fillMysql(): Promise<Urls> {
-  const server = await startMysql(scope);
+  const server = await startMysql(scopeOf(opened));
   const series = (count: number) => `select seq as n from main.seq_1_to_${count}`;
   await server.sql("create database main", ...statements("main.", series));
   return [server.url, server.url];

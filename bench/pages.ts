@@ -4,8 +4,6 @@
  *
  * `node bench/pages.ts [--rows 1000000] [--page 100] [--rounds 100] [--json]`
  */
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
 import path from "node:path";
 import { parseArgs } from "node:util";
 import { query } from "../test/engine/kit.ts";
@@ -14,6 +12,7 @@ import { fillMysql, fillPostgres, fillSqlite, orders, type Plans } from "../test
 import { startPostgres } from "../test/engine/postgres/server.ts";
 import { startOpenGateway } from "./rig/engine.ts";
 import { describeMachine } from "./rig/machine.ts";
+import { openDirectory, scopeOf } from "./rig/opened.ts";
 import { summarize } from "./rig/statistics.ts";
 import { markdownTable } from "./rig/table.ts";
 
@@ -30,9 +29,8 @@ const limit = Number(flags.page);
 const farPage = 1000;
 
 await using opened = new AsyncDisposableStack();
-const scope = { teardown: (work: () => unknown) => opened.defer(async () => void (await work())) };
-const directory = mkdtempSync(path.join(tmpdir(), "gatehouse-bench-"));
-scope.teardown(() => rmSync(directory, { recursive: true, force: true }));
+const scope = scopeOf(opened);
+const directory = openDirectory(opened);
 
 interface Database {
   readonly name: string;

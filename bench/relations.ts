@@ -7,11 +7,9 @@
  * `node bench/relations.ts [--rounds 5] [--seconds 3] [--json]`
  */
 import { deepStrictEqual } from "node:assert";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { writeFileSync } from "node:fs";
 import path from "node:path";
 import { parseArgs } from "node:util";
-import { startPostgres } from "../test/engine/postgres/server.ts";
 import { installPeers } from "./peers/install.ts";
 import { tokenFile } from "./peers/scenarios.ts";
 import { LOAD_CORE, leadInSeconds } from "./peers/system.ts";
@@ -21,6 +19,7 @@ import { DATABASE, type Page, pages, tables } from "./relations/shop.ts";
 import { effortFlags } from "./rig/flags.ts";
 import { load, type Sample } from "./rig/load.ts";
 import { describeMachine } from "./rig/machine.ts";
+import { openDirectory, openPostgres } from "./rig/opened.ts";
 import { treeSeconds } from "./rig/program.ts";
 import { summarize } from "./rig/statistics.ts";
 import { markdownTable } from "./rig/table.ts";
@@ -37,11 +36,8 @@ const salaries = {
 
 await using opened = new AsyncDisposableStack();
 installPeers();
-const directory = mkdtempSync(path.join(tmpdir(), "gatehouse-bench-"));
-opened.defer(() => rmSync(directory, { recursive: true, force: true, maxRetries: 5 }));
-const server = await startPostgres({
-  teardown: (work) => opened.defer(async () => void (await work())),
-});
+const directory = openDirectory(opened);
+const server = await openPostgres(opened);
 await server.sql(`create database ${DATABASE}`);
 await server.sql(tables, DATABASE);
 await server.sql("vacuum analyze", DATABASE);

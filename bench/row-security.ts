@@ -7,8 +7,8 @@
  */
 import { parseArgs } from "node:util";
 import pg from "pg";
-import { startPostgres } from "../test/engine/postgres/server.ts";
 import { describeMachine } from "./rig/machine.ts";
+import { openPostgres } from "./rig/opened.ts";
 import { cpuSecondsOf } from "./rig/program.ts";
 import { summarize } from "./rig/statistics.ts";
 import { markdownTable } from "./rig/table.ts";
@@ -23,9 +23,7 @@ const { values: flags } = parseArgs({
 const requests = Number(flags.requests);
 
 await using opened = new AsyncDisposableStack();
-const server = await startPostgres({
-  teardown: (work) => opened.defer(async () => void (await work())),
-});
+const server = await openPostgres(opened);
 await server.sql(`create table users (id int primary key, name text, team text, salary int);
   insert into users select i, 'user ' || i, case when i % 2 = 0 then 'blue' else 'red' end, i
     from generate_series(1, 1000) as i;

@@ -3,12 +3,13 @@
  * first start fills the compile cache. `node bench/start.ts [--rounds 5]`
  */
 
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { mkdirSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { cleanEnvironment } from "../test/kit/process.ts";
+import { childrenOf, residentBytes } from "../test/kit/process-info.ts";
+import { openDirectory } from "./rig/opened.ts";
 import { Program } from "./rig/program.ts";
 import { summarize } from "./rig/statistics.ts";
 import { markdownTable } from "./rig/table.ts";
@@ -31,15 +32,10 @@ interface Start {
   readonly megabytes: number;
 }
 
-function megabytesOf(pid: number): number {
-  const status = readFileSync(`/proc/${pid}/status`, "utf8");
-  return Number(/VmRSS:\s+(\d+)/.exec(status)?.[1]) / 1024;
-}
-
 /** Memory of the process that runs SQLite, the only child after a start. */
 function sqliteMegabytes(pid: number): number | undefined {
-  const [child] = readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8").trim().split(" ");
-  return child === undefined || child === "" ? undefined : megabytesOf(Number(child));
+  const [child] = childrenOf(pid);
+  return child === undefined ? undefined : residentBytes(child) / 2 ** 20;
 }
 
 async function start(home: string, engines: number[]): Promise<Start> {
@@ -60,28 +56,25 @@ async function start(home: string, engines: number[]): Promise<Start> {
   return found;
 }
 
-const root = mkdtempSync(path.join(tmpdir(), "gatehouse-bench-"));
+await using opened = new AsyncDisposableStack();
+const root = openDirectory(opened);
 const text = (values: number[], digits: number) => summarize(values).median.toFixed(digits);
 const rows: string[][] = [];
-try {
-  for (const [kind, configuration] of Object.entries(kinds)) {
-    const home = path.join(root, String(rows.length));
-    mkdirSync(path.join(home, "cache"), { recursive: true, mode: 0o700 });
-    writeFileSync(path.join(home, "gateway.toml"), `[server]\nport = 0\n${configuration}`);
-    const engines: number[] = [];
-    const starts: Start[] = [];
-    for (let round = 0; round <= rounds; round++) starts.push(await start(home, engines));
-    starts.shift();
-    const median = (of: keyof Start, digits: number) =>
-      text(
-        starts.map((one) => one[of]),
-        digits,
-      );
-    const own = median("megabytes", 0);
-    const memory = engines.length === 0 ? own : `${own} and ${text(engines, 0)}`;
-    rows.push([kind, median("cpu", 2), median("seconds", 2), memory]);
-  }
-} finally {
-  rmSync(root, { recursive: true });
+for (const [kind, configuration] of Object.entries(kinds)) {
+  const home = path.join(root, String(rows.length));
+  mkdirSync(path.join(home, "cache"), { recursive: true, mode: 0o700 });
+  writeFileSync(path.join(home, "gateway.toml"), `[server]\nport = 0\n${configuration}`);
+  const engines: number[] = [];
+  const starts: Start[] = [];
+  for (let round = 0; round <= rounds; round++) starts.push(await start(home, engines));
+  starts.shift();
+  const median = (of: keyof Start, digits: number) =>
+    text(
+      starts.map((one) => one[of]),
+      digits,
+    );
+  const own = median("megabytes", 0);
+  const memory = engines.length === 0 ? own : `${own} and ${text(engines, 0)}`;
+  rows.push([kind, median("cpu", 2), median("seconds", 2), memory]);
 }
 console.log(markdownTable(["", "s of CPU", "s to the first answer", "MB"], rows));

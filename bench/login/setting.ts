@@ -1,10 +1,8 @@
-import { once } from "node:events";
-import { chmod, mkdtemp, rm, writeFile } from "node:fs/promises";
-import { createServer } from "node:http";
-import { tmpdir } from "node:os";
+import { writeFile } from "node:fs/promises";
 import path from "node:path";
 import { hashPassword } from "../../src/core/identity/password.ts";
 import { Service } from "../../test/kit/process.ts";
+import { openDirectory, openUpstream } from "../rig/opened.ts";
 
 export const PASSWORD = "benchmark password";
 
@@ -42,20 +40,8 @@ export async function openSetting(
   opened: AsyncDisposableStack,
   { withImported, mcp = "" }: { withImported: boolean; mcp?: string },
 ): Promise<Setting> {
-  const home = await mkdtemp(path.join(tmpdir(), "gatehouse-bench-"));
-  opened.defer(() => rm(home, { recursive: true, force: true }));
-  await chmod(home, 0o700);
-  const upstream = createServer((request, response) => {
-    request.resume();
-    response.end('{"status":"success","data":[]}');
-  }).listen(0, "127.0.0.1");
-  await once(upstream, "listening");
-  opened.defer(() => {
-    upstream.closeAllConnections();
-    upstream.close();
-  });
-  const address = upstream.address();
-  const port = typeof address === "object" ? address?.port : 0;
+  const home = openDirectory(opened);
+  const port = await openUpstream(opened);
   const limits = "max_failures_per_user_and_address = 1000000\nmax_failures_per_address = 1000000";
   const config = `[auth]\n${limits}\n[upstream]\nurl = "http://127.0.0.1:${port}"
 [audit]\nfile = "audit.log"\n[mcp]\n${mcp}\n`;

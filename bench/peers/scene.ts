@@ -1,6 +1,4 @@
-import { mkdtemp, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
-import path from "node:path";
+import { openDirectory } from "../rig/opened.ts";
 import { installPeers } from "./install.ts";
 import { startUpstream, type Upstream } from "./upstream.ts";
 import { World } from "./world.ts";
@@ -16,9 +14,7 @@ export interface Scene {
  */
 export async function openScene(opened: AsyncDisposableStack): Promise<Scene> {
   installPeers();
-  const directory = await mkdtemp(path.join(tmpdir(), "gatehouse-bench-"));
-  // A gateway that stops may still write its compile cache.
-  opened.defer(() => rm(directory, { recursive: true, force: true, maxRetries: 5 }));
+  const directory = openDirectory(opened);
   const world = await World.create(directory);
   const upstream = await startUpstream(directory);
   opened.defer(() => upstream.program.stop());

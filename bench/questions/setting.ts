@@ -1,10 +1,10 @@
 /** A gateway with the shop. */
-import { chmod, mkdtemp, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { writeFile } from "node:fs/promises";
 import path from "node:path";
 import { z } from "zod";
 import { Service } from "../../test/kit/process.ts";
 import { statelessCall } from "../../test/mcp/messages.ts";
+import { openDirectory } from "../rig/opened.ts";
 import type { Ask } from "./play.ts";
 import type { Shop } from "./shop.ts";
 import { database, fill } from "./tables.ts";
@@ -33,9 +33,7 @@ async function send(url: string, content: object, token?: string): Promise<unkno
 
 /** Starts a gateway with its own engine and fills the shop, until the stack is disposed. */
 export async function openSetting(opened: AsyncDisposableStack, shop: Shop): Promise<Setting> {
-  const home = await mkdtemp(path.join(tmpdir(), "gatehouse-shop-"));
-  opened.defer(() => rm(home, { recursive: true, force: true }));
-  await chmod(home, 0o700);
+  const home = openDirectory(opened);
   await writeFile(path.join(home, "gateway.toml"), `[auth]\n${cheapCosts}\n`);
   const env = { GATEHOUSE_ADMIN_PASSWORD: PASSWORD };
   const service = new Service(home, ["serve", "--port", "0"], env);

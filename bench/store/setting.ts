@@ -1,13 +1,12 @@
 /** A gateway with files, and replicas with a store, with the same users and keys. */
 import { once } from "node:events";
-import { cpSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { createServer } from "node:http";
+import { cpSync, mkdirSync, writeFileSync } from "node:fs";
 import { type AddressInfo, connect, createServer as createTcpServer } from "node:net";
-import { tmpdir } from "node:os";
 import path from "node:path";
 import { hashPassword } from "../../src/core/identity/password.ts";
-import { type PostgresServer, startPostgres } from "../../test/engine/postgres/server.ts";
+import type { PostgresServer } from "../../test/engine/postgres/server.ts";
 import { runCommand, Service } from "../../test/kit/process.ts";
+import { openDirectory, openPostgres, openUpstream } from "../rig/opened.ts";
 import { cpuSecondsOf } from "../rig/program.ts";
 
 const PASSWORD = "benchmark password";
@@ -80,27 +79,13 @@ async function start(home: string, opened: AsyncDisposableStack): Promise<Runnin
   return { port, url: String(url), home, cpuSeconds: () => cpuSecondsOf(pid) };
 }
 
-async function startUpstream(opened: AsyncDisposableStack): Promise<number> {
-  const upstream = createServer((request, response) => {
-    request.resume();
-    response.end('{"status":"success","data":[]}');
-  }).listen(0, "127.0.0.1");
-  opened.defer(() => {
-    upstream.closeAllConnections();
-    upstream.close();
-  });
-  await once(upstream, "listening");
-  return portOf(upstream.address());
-}
-
 /** Starts everything until the stack is disposed. */
 export async function openSetting(
   opened: AsyncDisposableStack,
   { users, count }: { readonly users: number; readonly count: number },
 ): Promise<Setting> {
-  const root = mkdtempSync(path.join(tmpdir(), "gatehouse-bench-"));
-  opened.defer(() => rmSync(root, { recursive: true, force: true }));
-  const upstream = await startUpstream(opened);
+  const root = openDirectory(opened);
+  const upstream = await openUpstream(opened);
   const makeHome = (name: string, storePort?: number): string => {
     const home = path.join(root, name);
     mkdirSync(home, { mode: 0o700 });
@@ -119,9 +104,7 @@ export async function openSetting(
   writeFileSync(file, accessFile(users, hash), { mode: 0o600 });
   const alone = await start(single, opened);
 
-  const server = await startPostgres({
-    teardown: (work) => opened.defer(async () => void (await work())),
-  });
+  const server = await openPostgres(opened);
   await server.sql(`create database ${DATABASE}`);
   const first = makeHome("host", server.port);
   cpSync(path.join(single, "keys"), path.join(first, "keys"), { recursive: true });
