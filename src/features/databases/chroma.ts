@@ -1,6 +1,6 @@
 import type { PermissionClass } from "../../core/query/permissions.ts";
 import { badRequest, brokenAnswer, readMembers, requireMembers } from "./body.ts";
-import { readPage } from "./path.ts";
+import { filteredList } from "./path.ts";
 import {
   type Access,
   endpointsAt,
@@ -96,23 +96,6 @@ function isReadable(request: PresetRequest, tenant: string, name: string): boole
   return plainName.test(name) && request.mayInside("SELECT", databaseName(tenant, name));
 }
 
-/**
- * A list without what the caller may not read. The page is cut from the rest here: Chroma's pages
- * would tell how much is hidden.
- */
-function filteredList(
-  request: PresetRequest,
-  accesses: readonly Access[],
-  isShown: (name: string) => boolean,
-): Plan {
-  const cut = readPage(request.query, "offset");
-  const answer = (body: Json): Json => {
-    if (!Array.isArray(body)) throw brokenAnswer("not a list");
-    return cut(body.filter((item) => isShown(nameIn(item))));
-  };
-  return { accesses, query: new Map(), answer };
-}
-
 async function planTenant(request: PresetRequest): Promise<Plan> {
   const { tenant = "" } = request.path;
   // Every client asks for the default tenant at its start.
@@ -202,7 +185,8 @@ function planNewTenant(request: PresetRequest): Plan {
 
 function planDatabases(request: PresetRequest): Plan {
   const { tenant = "" } = request.path;
-  return filteredList(request, [], (name) => isReadable(request, tenant, name));
+  const isShown = (item: Json) => isReadable(request, tenant, nameIn(item));
+  return { accesses: [], ...filteredList(request, "offset", isShown) };
 }
 
 function planNewDatabase(request: PresetRequest): Plan {
@@ -213,8 +197,8 @@ function planNewDatabase(request: PresetRequest): Plan {
 
 function planCollections(request: PresetRequest): Plan {
   const database = databaseOf(request);
-  const isShown = (name: string) => request.may("SELECT", database, name);
-  return filteredList(request, seeing(request, database), isShown);
+  const isShown = (item: Json) => request.may("SELECT", database, nameIn(item));
+  return { accesses: seeing(request, database), ...filteredList(request, "offset", isShown) };
 }
 
 function planCount(request: PresetRequest): Plan {

@@ -4,15 +4,8 @@ import { Refusal } from "../../core/base/refusal.ts";
 import { parseUnrounded } from "../../core/json/exact.ts";
 import { quoteName } from "../../core/json/fault.ts";
 import type { PermissionClass } from "../../core/query/permissions.ts";
-import {
-  badRequest,
-  brokenAnswer,
-  readJson,
-  readMembers,
-  requireMembers,
-  requireObject,
-} from "./body.ts";
-import { readPage } from "./path.ts";
+import { badRequest, readJson, readMembers, requireMembers, requireObject } from "./body.ts";
+import { filteredList } from "./path.ts";
 import {
   type Access,
   endpointsAt,
@@ -416,24 +409,13 @@ const changes: Planner = (request) => {
 
 // Servers
 
-/** Filters a list of databases. Its limits count only what the caller may read. */
 function listDatabases(nameOf: (item: Json) => Json | undefined): Planner {
-  return ({ query, may }) => {
-    const cut = readPage(query, "skip");
-    const sent = new Map(query);
-    for (const name of ["limit", "skip"]) sent.delete(name);
-    return {
-      accesses: [],
-      query: sent,
-      answer: (answer) => {
-        if (!Array.isArray(answer)) throw brokenAnswer("not a list");
-        const isReadable = (item: Json) => {
-          const name = nameOf(item);
-          return typeof name === "string" && databaseName.test(name) && may("SELECT", name);
-        };
-        return cut(answer.filter(isReadable));
-      },
+  return (request) => {
+    const isReadable = (item: Json) => {
+      const name = nameOf(item);
+      return typeof name === "string" && databaseName.test(name) && request.may("SELECT", name);
     };
+    return { accesses: [], ...filteredList(request, "skip", isReadable) };
   };
 }
 

@@ -1,7 +1,7 @@
 import { Refusal } from "../../core/base/refusal.ts";
 import { requireListed } from "../../core/http/exchange.ts";
-import { badRequest } from "./body.ts";
-import type { Preset, PresetEndpoint } from "./preset.ts";
+import { badRequest, brokenAnswer } from "./body.ts";
+import type { Json, Plan, Preset, PresetEndpoint, PresetRequest } from "./preset.ts";
 
 /** Characters of a path (RFC 3986, section 3.3), except `;`, which some servers cut off. */
 const plainPath = /^\/(?:[A-Za-z0-9._~!$&'()*+,=:@/-]|%[0-9A-Fa-f]{2})*$/;
@@ -70,7 +70,7 @@ function decodeQuery(text: string): string {
 }
 
 /** Cuts the page from a list that two parameters ask for. @throws Refusal `bad_request` */
-export function readPage(
+function readPage(
   query: ReadonlyMap<string, string>,
   skip: string,
 ): <One>(list: readonly One[]) => One[] {
@@ -83,6 +83,28 @@ export function readPage(
   const start = read(skip, 0);
   const end = start + read("limit", Number.POSITIVE_INFINITY);
   return (list) => list.slice(start, end);
+}
+
+/**
+ * A list without what the caller may not read. The page is cut from the rest here: the pages of a
+ * server would tell how much is hidden.
+ *
+ * @param skip the parameter that says where a page begins
+ */
+export function filteredList(
+  { query }: PresetRequest,
+  skip: string,
+  isShown: (item: Json) => boolean,
+): Pick<Plan, "query" | "answer"> {
+  const cut = readPage(query, skip);
+  const others = query.entries().filter(([name]) => name !== "limit" && name !== skip);
+  return {
+    query: new Map(others),
+    answer: (list) => {
+      if (!Array.isArray(list)) throw brokenAnswer("not a list");
+      return cut(list.filter(isShown));
+    },
+  };
 }
 
 export function writeQuery(query: ReadonlyMap<string, string>): string {
