@@ -65,8 +65,8 @@ async function* checkDatabase(loaded: LoadedConfiguration): Findings {
   const { parseAddress } = isPostgres
     ? await import("../engine/postgres/address.ts")
     : await import("../engine/mysql/address.ts");
-  const { host, port, user } = parseAddress(url);
-  yield ok("database", `${user} on ${host}:${port} (the URL is valid)`);
+  const { place, user } = parseAddress(url);
+  yield ok("database", `${user} on ${place} (the URL is valid)`);
   try {
     const store = await openAsGuest(loaded);
     await store?.close();

@@ -443,6 +443,8 @@ t.test("config check validates the URL of a database that is down", async (t) =>
     code: 0,
     stdout: "database       ok  ann on db.example:5432 (the URL is valid)\n",
   });
+  const socket = await withUrl("mysql://ann@localhost?socket=/run/mysqld.sock");
+  t.match(socket.stdout, "database       ok  ann on /run/mysqld.sock (the URL is valid)\n");
   const wrong: [string, RegExp][] = [
     [
       "postgres://ann:hunter2@db/shop?sslmod=x",

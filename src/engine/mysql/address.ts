@@ -8,6 +8,8 @@ export interface ServerAddress {
   readonly port: number;
   /** A Unix socket, instead of host and port. */
   readonly socketPath: string | undefined;
+  /** For messages: the host and port, or the socket. */
+  readonly place: string;
   readonly user: string;
   readonly password: string | undefined;
   readonly ssl: SslOptions | undefined;
@@ -32,10 +34,13 @@ export function parseAddress(url: string): ServerAddress {
   const [user = "", password] = [parsed.username, parsed.password].map(decode);
   const timeout = searchParams.get("connect-timeout");
   const host = parsed.hostname.replace(/^\[(.*)\]$/, "$1") || "localhost";
+  const port = parsed.port === "" ? DEFAULT_PORT : Number(parsed.port);
+  const socketPath = searchParams.get("socket") ?? undefined;
   return {
     host,
-    port: parsed.port === "" ? DEFAULT_PORT : Number(parsed.port),
-    socketPath: searchParams.get("socket") ?? undefined,
+    port,
+    socketPath,
+    place: socketPath ?? `${host}:${port}`,
     user,
     password: password || process.env.MYSQL_PWD,
     ssl: readSsl(host, searchParams),

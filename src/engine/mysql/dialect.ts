@@ -536,7 +536,7 @@ function requireAtomic(operations: readonly TableOperation[]): void {
 
 export async function openMysqlStore(url: string, options: RemoteOptions): Promise<Store> {
   const address = parseAddress(url);
-  const { host, port, user, password } = address;
+  const { place, user, password } = address;
   const connections = {
     // A connection reaches all databases of the server.
     targetOf: () => "",
@@ -544,5 +544,5 @@ export async function openMysqlStore(url: string, options: RemoteOptions): Promi
   };
   const hint = password === undefined ? " without a password, since $MYSQL_PWD is not set" : "";
   const requested = `of user ${user}${hint}`;
-  return openRemoteStore({ dialect: mysql, connections, host, port, requested }, options);
+  return openRemoteStore({ dialect: mysql, connections, place, requested }, options);
 }

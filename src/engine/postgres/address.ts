@@ -9,6 +9,8 @@ export interface ServerAddress {
   /** A host name, or the directory of a Unix socket. */
   readonly host: string;
   readonly port: number;
+  /** For messages: both of these. */
+  readonly place: string;
   readonly user: string;
   readonly database: string;
   readonly ssl: boolean | ConnectionOptions;
@@ -42,6 +44,7 @@ export function parseAddress(url: string, name = "upstream.url"): ServerAddress 
   const login = { host, port, user };
   return {
     ...login,
+    place: `${host}:${port}`,
     database,
     ssl,
     applicationName: given.get("application_name") ?? undefined,

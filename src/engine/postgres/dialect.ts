@@ -559,10 +559,10 @@ export async function openPostgresStore(
   options: RemoteOptions & { readonly databases: PostgresDatabases },
 ): Promise<Store> {
   const address = parseAddress(url);
-  const { host, port, database: home } = address;
+  const { place, database: home } = address;
   const { timeLimit } = options;
   const tables = new KnownTables<PostgresTable>();
-  const server = { host, port, requested: `to database ${home}` };
+  const server = { place, requested: `to database ${home}` };
   if (options.databases === "schemas") {
     const connections = {
       targetOf: () => home,

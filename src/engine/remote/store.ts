@@ -345,8 +345,8 @@ export interface RemoteOptions {
 interface Server<Leased extends Session> {
   readonly dialect: Dialect<Leased>;
   readonly connections: ConnectionSource<Leased>;
-  readonly host: string;
-  readonly port: number;
+  /** The host and port, or the Unix socket. */
+  readonly place: string;
   /** The end of the error message: `to database shop` or `of user ann`. */
   readonly requested: string;
 }
@@ -360,7 +360,7 @@ export async function openRemoteStore<Leased extends Session>(
   server: Server<Leased>,
   options: RemoteOptions,
 ): Promise<Store> {
-  const { dialect, connections, host, port, requested } = server;
+  const { dialect, connections, place, requested } = server;
   const check = new DatabaseCheck(connections, dialect, options.timeLimit);
   try {
     await check.run(START_TIMEOUT_MS);
@@ -370,7 +370,7 @@ export async function openRemoteStore<Leased extends Session>(
     if (!isSlow && !dialect.failures.isUnavailable(error)) {
       await check.close();
       throw new Error(
-        `${dialect.name} on ${host}:${port} refuses the connection ${requested}: ${innermostReason(error)}`,
+        `${dialect.name} on ${place} refuses the connection ${requested}: ${innermostReason(error)}`,
       );
     }
   }
