@@ -67,7 +67,7 @@ t.test("redirects may use https, the loopback address or an app's scheme", async
     "http://localhost:3000/cb",
     "http://[::1]/cb",
     "com.example.app:/callback",
-    "com.example.app://host/callback?x=1",
+    "com.example.app://host/callback?x=a@b",
     "editor://vendor.extension/callback",
   ];
   t.equal((await register(setting, { redirect_uris })).status, 201);
@@ -78,6 +78,7 @@ t.test("redirects may use https, the loopback address or an app's scheme", async
     http://127.0.0.2/cb ftp://app.example.com/cb javascript:alert(1) data:text/html,x
     file:///etc/passwd vbscript:/x ms-msdt:/id intent://scan/#Intent;end otherapp:/cb
     com.example.app:opaque com.example.app:/cb#fragment com.example.app://user@host/cb
+    https://@app.example.com/cb com.example.app://@host/cb
     com.example.app:/"><script>
   `),
     "https:/\\evil.example",

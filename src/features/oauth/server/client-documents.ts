@@ -35,6 +35,9 @@ const plainHost = /^(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])$/;
 /** Characters of a URI (RFC 3986, appendix A). Browsers reinterpret others. */
 const plainUri = /^[a-z0-9+.-]+:\/[^\0-\x20"<>\\^`{|}\x7f-\uffff]*$/i;
 
+/** Also an empty one, which `URL` does not show. */
+const userinfo = /^[^/]+:\/\/[^/?#]*@/;
+
 /**
  * True for a redirect URI that clients may register (RFC 8252, section 7): https, http to the
  * user's own machine on any port, or a custom scheme. A custom scheme must be a reversed domain
@@ -42,7 +45,7 @@ const plainUri = /^[a-z0-9+.-]+:\/[^\0-\x20"<>\\^`{|}\x7f-\uffff]*$/i;
  */
 export function isClientRedirect(uri: string, appSchemes: readonly string[]): boolean {
   const url = URL.parse(uri);
-  if (url === null || !plainUri.test(uri)) return false;
+  if (url === null || !plainUri.test(uri) || userinfo.test(uri)) return false;
   if (isAppRedirect(uri)) {
     const scheme = readScheme(uri);
     return (scheme.includes(".") && isAppScheme(scheme)) || appSchemes.includes(scheme);
