@@ -127,6 +127,15 @@ t.test("a hanging worker is replaced and does not delay changes", nightly, async
   t.equal(workersOf(gateway).length, COUNT);
 });
 
+t.test("while the main process hangs, no worker is ready", async (t) => {
+  const connections = await connectToEach(t, gateway, token, COUNT);
+  gateway.service.child.kill("SIGSTOP");
+  t.teardown(() => gateway.service.child.kill("SIGCONT"));
+  for (const connection of connections) {
+    t.match(await connection.send("GET", "/readyz", token), { status: 503, code: "busy" });
+  }
+});
+
 t.test("a port in use is reported once by several processes", async (t) => {
   const port = new URL(gateway.url).port;
   const other = new Service(gateway.home, ["serve", "--port", port]);

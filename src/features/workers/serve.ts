@@ -1,7 +1,9 @@
 /** A worker: a gateway process that serves requests under the main process. */
+import { setTimeout as delay } from "node:timers/promises";
 import type { MemberShared, Membership } from "../../app/shared.ts";
 import { type RunningMember, startGateway } from "../../app/start.ts";
 import { openParentChannel } from "../../core/base/ipc.ts";
+import { Refusal } from "../../core/base/refusal.ts";
 import { createLog, logUncaughtErrors, openLogStream } from "../../core/observe/log.ts";
 import {
   type MainCalls,
@@ -11,6 +13,14 @@ import {
   type WorkerCalls,
   type WorkerSettings,
 } from "./calls.ts";
+
+const CONDITION_TIMEOUT_MS = 2000;
+
+/** A worker whose main process hangs can serve no logins and count no requests. */
+async function refuseLater(): Promise<never> {
+  await delay(CONDITION_TIMEOUT_MS, undefined, { ref: false });
+  throw new Refusal("busy", { detail: "the main process does not respond", retryAfter: 1 });
+}
 
 function remoteShared(main: MainChannel): MemberShared {
   return {
@@ -45,7 +55,7 @@ function remoteShared(main: MainChannel): MemberShared {
     },
     countRequests: (window) => main.ask("countRequests", window),
     configure: () => {},
-    condition: () => main.ask("condition", undefined),
+    condition: () => Promise.race([main.ask("condition", undefined), refuseLater()]),
     note: () => {},
   };
 }
