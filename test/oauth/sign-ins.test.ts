@@ -1,5 +1,5 @@
 import { generateKeyPairSync } from "node:crypto";
-import { writeFileSync } from "node:fs";
+import { rmSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { setTimeout as delay } from "node:timers/promises";
@@ -101,6 +101,22 @@ t.test("a sign-in ends where it began: pages of the console are another place", 
   await t.rejects(signIns.finish("staff", other), refused);
   t.match(await signIns.finish("staff", { ...place, query }), { next: "/" });
 });
+
+t.test(
+  "a new client secret is sent at once, and a file that is gone changes nothing",
+  async (t) => {
+    const provider = await providerOf(ann);
+    const signIns = await processOf(provider);
+    const file = path.join(directory, provider.clientSecret);
+    await signIn(signIns, provider);
+    writeFileSync(file, "another");
+    await t.rejects(signIn(signIns, provider));
+    writeFileSync(file, provider.clientSecret);
+    await signIn(signIns, provider);
+    rmSync(file);
+    await signIn(signIns, provider);
+  },
+);
 
 t.test("sign-ins end with the issuer, even if another one has its prefix", async (t) => {
   const [old, other] = [await providerOf(ann), await providerOf(ann)];

@@ -127,6 +127,19 @@ export function readCredential(
   }
 }
 
+/** Reads a file at each call, since it may change. The last good content stays in use. */
+export function credentialReader(path: string, kind?: CredentialKind): () => string {
+  let content: string | undefined;
+  return () => {
+    try {
+      content = readCredential(path, false, kind);
+    } catch (error) {
+      if (content === undefined) throw error;
+    }
+    return content;
+  };
+}
+
 export function readCredentials(draft: Draft, checked: Checked): void {
   const read = (path: ValuePath, file: string, kind?: CredentialKind): string => {
     const refusal = (allowed: string) =>

@@ -5,7 +5,7 @@ import * as z from "zod";
 import { errorMessage } from "../../core/base/client-error.ts";
 import { epochSeconds } from "../../core/base/clock.ts";
 import { Refusal, type RefusedToken } from "../../core/base/refusal.ts";
-import { readCredential } from "../../core/config/resolve.ts";
+import { credentialReader } from "../../core/config/resolve.ts";
 import type { Door, IssuerSettings } from "../../core/config/schema.ts";
 import {
   claimedIssuer,
@@ -143,17 +143,7 @@ function formEncode(text: string): string {
 function createIntrospection(settings: NonNullable<IssuerSettings["introspection"]>) {
   const { url, client_id: client, client_secret_file: file } = settings;
   const inFlight = new Map<string, Promise<JWTPayload | undefined>>();
-  let secret: string | undefined;
-
-  /** Read each time, since it may change. The last good one stays in use. */
-  function readSecret(): string {
-    try {
-      secret = readCredential(file, false);
-    } catch (error) {
-      if (secret === undefined) throw error;
-    }
-    return secret;
-  }
+  const readSecret = credentialReader(file);
 
   async function ask(token: string): Promise<JWTPayload | undefined> {
     if (inFlight.size >= MAX_IN_FLIGHT) {

@@ -3,7 +3,7 @@ import * as openid from "openid-client";
 import { errorMessage } from "../../../core/base/client-error.ts";
 import { readBounded } from "../../../core/base/read-stream.ts";
 import { isConfidential } from "../../../core/config/addresses.ts";
-import { parsePrivateKey, readCredential } from "../../../core/config/resolve.ts";
+import { credentialReader, parsePrivateKey } from "../../../core/config/resolve.ts";
 import type { IssuerSettings } from "../../../core/config/schema.ts";
 import {
   fetchFailure,
@@ -43,28 +43,30 @@ const algorithms: Readonly<Record<string, string>> = {
 };
 
 /** The key's id is the JWK's own, otherwise its thumbprint (RFC 7638). */
-async function readPrivateKey(file: string) {
-  const text = readCredential(file, false, "private key");
+async function importPrivateKey(text: string) {
   const jwk = await exportJWK(parsePrivateKey(text));
   const { alg, kid }: JWK = text.startsWith("{") ? JSON.parse(text) : {};
   const key = await importJWK(jwk, alg ?? algorithms[jwk.crv ?? jwk.kty ?? ""]);
-  if (key instanceof Uint8Array) throw new Error(`${file} has no asymmetric key`);
+  if (key instanceof Uint8Array) throw new Error("the private key is not asymmetric");
   return { key, kid: kid ?? (await calculateJwkThumbprint(jwk)) };
 }
 
-async function clientAuthentication({
-  client_secret_file: secretFile,
+function clientAuthentication({
+  client_secret_file: secretFile = "",
   private_key_file: keyFile,
-}: LoginIssuer["login"]): Promise<openid.ClientAuth> {
-  if (keyFile !== undefined) return openid.PrivateKeyJwt(await readPrivateKey(keyFile));
-  const secret = readCredential(secretFile ?? "", false);
-  const basic = openid.ClientSecretBasic(secret);
-  const post = openid.ClientSecretPost(secret);
+}: LoginIssuer["login"]): openid.ClientAuth {
+  if (keyFile !== undefined) {
+    const readKey = credentialReader(keyFile, "private key");
+    return async (...request) =>
+      openid.PrivateKeyJwt(await importPrivateKey(readKey()))(...request);
+  }
+  const readSecret = credentialReader(secretFile);
   return (server, ...request) => {
     const { token_endpoint_auth_methods_supported: methods } = server;
     // Servers without this list support Basic (OpenID Connect Discovery, section 3).
     const isBasic = methods === undefined || methods.includes("client_secret_basic");
-    return (isBasic ? basic : post)(server, ...request);
+    const authenticate = isBasic ? openid.ClientSecretBasic : openid.ClientSecretPost;
+    return authenticate(readSecret())(server, ...request);
   };
 }
 
@@ -105,10 +107,12 @@ interface RequestChecks {
 /** The gateway as a client of one identity provider (OpenID Connect Core). */
 export class RelyingParty {
   readonly #settings: LoginIssuer;
+  readonly #authenticate: openid.ClientAuth;
   #known: { readonly at: number; readonly configuration: openid.Configuration } | undefined;
 
   constructor(settings: LoginIssuer) {
     this.#settings = settings;
+    this.#authenticate = clientAuthentication(settings.login);
   }
 
   /** Starts the code flow with PKCE (RFC 7636). `checks` are for `finish`. */
@@ -159,7 +163,7 @@ export class RelyingParty {
     return answer;
   }
 
-  /** Read again now and then, since metadata and secrets change. */
+  /** Read again now and then, since metadata changes. */
   async #configuration(): Promise<openid.Configuration> {
     if (this.#known !== undefined && performance.now() - this.#known.at < METADATA_AGE_MS) {
       return this.#known.configuration;
@@ -169,8 +173,8 @@ export class RelyingParty {
     const place = `${issuer.replace(/\/$/, "")}/.well-known/openid-configuration`;
     const signal = AbortSignal.timeout(ISSUER_TIMEOUT_MS);
     const metadata = await fetchMetadata(new URL(place), issuer, signal);
-    const authenticate = await clientAuthentication(login);
-    const configuration = await openid.discovery(server, login.client_id, undefined, authenticate, {
+    const { client_id: client } = login;
+    const configuration = await openid.discovery(server, client, undefined, this.#authenticate, {
       [openid.customFetch]: async () => Response.json(metadata),
       timeout: ISSUER_TIMEOUT_MS / 1000,
       execute: server.protocol === "http:" ? [openid.allowInsecureRequests] : [],
