@@ -116,6 +116,11 @@ t.test("an invalid answer is 502, without a retry, and the next one is right", a
   }
 });
 
+t.test("a route passes on no end of interim answers", async (t) => {
+  const flood = broken["interim answers without end"] ?? ending("");
+  t.match((await meet(flood, "Select", get)).text, /^HTTP\/1\.1 502 .*"code":"upstream_broken"/s);
+});
+
 t.test("a truncated answer is truncated for the client, without a retry", async (t) => {
   for (const [name, how] of Object.entries(cut)) {
     const { text, carriedOut } = await meet(how, "Select");

@@ -242,7 +242,7 @@ export interface StreamLimits {
 
 const nothing = Buffer.alloc(0);
 /** RFC 9110, section 15.2. */
-const MAX_INTERIM = 100;
+export const MAX_INTERIM = 100;
 
 /**
  * - `arriving`: the connection delivers the response.

@@ -5,7 +5,7 @@ import { pipeline, Readable } from "node:stream";
 import { createProxyServer } from "http-proxy-3";
 import { http } from "../base/node-http.ts";
 import { Refusal } from "../base/refusal.ts";
-import type { SelectHeaders } from "./answer-stream.ts";
+import { MAX_INTERIM, type SelectHeaders } from "./answer-stream.ts";
 import { answerHeaders, withoutLength } from "./headers.ts";
 import {
   isContradictory,
@@ -140,6 +140,13 @@ export function createReverseProxy(
     if (response.destroyed) sent.destroy();
     else response.once("close", () => sent.destroy());
     sent.once("timeout", () => pending.get(request)?.fail(new Refusal("upstream_timeout")));
+    let interim = 0;
+    sent.on("information", () => {
+      interim++;
+      if (interim <= MAX_INTERIM) return;
+      const detail = "too many interim responses";
+      pending.get(request)?.fail(new Refusal("upstream_broken", { detail }));
+    });
     sent.once("upgrade", (answer, socket, head) => {
       const pendingForward = pending.get(request);
       if (pendingForward === undefined) socket.destroy();
