@@ -85,7 +85,11 @@ import {
   openGrammar,
   ownDatabaseUrl,
 } from "./own-engine.ts";
-import { type FirstPassword, prepareServiceDirectory } from "./service-directory.ts";
+import {
+  type FirstPassword,
+  type FirstStart,
+  prepareServiceDirectory,
+} from "./service-directory.ts";
 import { createShared, leads, type MemberShared, type Membership } from "./shared.ts";
 
 interface Base {
@@ -420,12 +424,8 @@ async function openUpstream(
   return routing;
 }
 
-export interface StartOptions {
+export interface StartOptions extends FirstStart {
   readonly log: Log;
-  /** `$GATEHOUSE_ADMIN_PASSWORD`. */
-  readonly chosenPassword: string | undefined;
-  /** True if a generated password can be shown once on a terminal. */
-  readonly hasTerminal: boolean;
 }
 
 export interface MemberOptions extends StartOptions {
@@ -566,7 +566,7 @@ export async function openGateway(
   const firstPassword =
     member?.isFirst === false
       ? undefined
-      : await prepareServiceDirectory(loaded, { ...options, passwordRule });
+      : await prepareServiceDirectory(loaded, options, passwordRule);
   const store = await openSharedStore(configuration, log, metrics, opened);
   const base = { loaded, log, audit, metrics, member, store, opened };
   const activity = await openActivity(base);

@@ -15,12 +15,11 @@ import { findDataDirectory } from "./own-engine.ts";
 
 class StartError extends Error {}
 
-interface FirstStart {
+export interface FirstStart {
   /** `$GATEHOUSE_ADMIN_PASSWORD`. */
   readonly chosenPassword: string | undefined;
   /** True if a generated password can be shown once on a terminal. */
   readonly hasTerminal: boolean;
-  readonly passwordRule: PasswordRule;
 }
 
 export type FirstPassword =
@@ -57,7 +56,8 @@ export async function makeServiceDirectory(directory: string): Promise<void> {
  */
 export async function prepareServiceDirectory(
   loaded: LoadedConfiguration,
-  { chosenPassword, hasTerminal, passwordRule }: FirstStart,
+  { chosenPassword, hasTerminal }: FirstStart,
+  passwordRule: PasswordRule,
 ): Promise<FirstPassword | undefined> {
   const { configuration, serviceDirectory } = loaded;
   const accessFile = configuration.auth.access_control_file;

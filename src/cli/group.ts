@@ -2,9 +2,9 @@ import type { Command } from "commander";
 import type { Plan } from "../core/access/access-rules.ts";
 import { visibleGroups } from "../core/access/administration.ts";
 import { groupHolder, userHolder } from "../core/access/grant.ts";
-import { isLocalGroupName } from "../core/access/roles.ts";
+import { isAnyUsername, isLocalGroupName } from "../core/access/roles.ts";
 import { isKnownHolder } from "../core/access/snapshot.ts";
-import { actions, bodies } from "../core/administration/actions.ts";
+import { actions } from "../core/administration/actions.ts";
 import { Refusal } from "../core/base/refusal.ts";
 import { loadFor } from "./load.ts";
 import { changeAccess, entriesInWords, namedRefusal, readAccess } from "./operator.ts";
@@ -31,14 +31,9 @@ async function list(options: CommonOptions): Promise<void> {
   ]);
 }
 
-/** @throws Refusal `invalid_username` */
-function requireUsernames(members: readonly string[]): void {
-  if (!bodies.setGroup.safeParse({ members }).success) throw new Refusal("invalid_username");
-}
-
 async function set(name: string, { add = [], remove = [], ...options }: GroupOptions) {
   requireLocalName(name);
-  requireUsernames(add);
+  if (!add.every(isAnyUsername)) throw new Refusal("invalid_username");
   const both = add.find((member) => remove.includes(member));
   if (both !== undefined) throw new UsageError(`${both} cannot be both added and removed`);
   const loaded = loadFor(options);

@@ -127,13 +127,12 @@ function readColumns(rows: readonly RawRow[]): ReadonlyMap<string, MysqlColumn> 
     return /^json_valid\(`([^`]+)`\)$/.exec(clause)?.[1] ?? [];
   });
   const columns = rows
-    .filter(([, , position, , , , , , extra]) => position !== null && !isInvisible(extra))
+    .filter(
+      ([, , position, , , , , , extra]) =>
+        position !== null && !/\binvisible\b/i.test(String(extra)),
+    )
     .map((row) => readColumn(row, documents));
   return new Map(columns.map((column) => [column.name, column]));
-}
-
-function isInvisible(extra: RawRow[number] | undefined): boolean {
-  return /\binvisible\b/i.test(String(extra));
 }
 
 export async function tableMissing(

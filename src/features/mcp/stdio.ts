@@ -13,6 +13,7 @@ import {
 } from "@modelcontextprotocol/client";
 import { Agent, setGlobalDispatcher } from "undici";
 import { z } from "zod";
+import { errorMessage, systemCode } from "../../core/base/client-error.ts";
 import { readLines } from "../../core/base/read-stream.ts";
 import { isObject, type JsonObject, parseIfJson, parseUnrounded } from "../../core/json/exact.ts";
 import {
@@ -189,20 +190,15 @@ function readError(status: number, body: string): RpcError {
   return { code: errorCode("internalError"), message, data: { status, ...others } };
 }
 
-function systemCode(error: unknown): string | undefined {
-  if (!(error instanceof Error)) return undefined;
-  return "code" in error ? String(error.code) : systemCode(error.cause);
-}
-
 export function toRpcError(error: unknown, url: URL): RpcError {
   if (error instanceof GatewayRefused) return error.error;
   const code = errorCode("internalError");
   // fetch throws a TypeError if no response came. The cause holds the reason.
   if (error instanceof TypeError) {
-    const reason = systemCode(error) ?? "no connection";
+    const reason = systemCode(error.cause) || "no connection";
     return { code, message: `Cannot connect to ${url} (${reason})` };
   }
-  return { code, message: error instanceof Error ? error.message : "unknown error" };
+  return { code, message: errorMessage(error) };
 }
 
 const CONNECT_TIMEOUT_MS = 10_000;
