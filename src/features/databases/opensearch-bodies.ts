@@ -182,10 +182,11 @@ const shapes = readTable(`
   field_caps fields index_filter=query runtime_mappings=pipeline
   update doc=data upsert=data doc_as_upsert detect_noop scripted_upsert _source=source
     script=script lang
+  term_filter *=plain
   document_read _index _id routing version version_type stored_fields _source=source
   documents_read docs=document_read ids
   vectors fields offsets payloads positions term_statistics field_statistics routing version
-    version_type doc=parsed per_field_analyzer=flat filter=flat
+    version_type doc=parsed per_field_analyzer=flat filter=term_filter
   vectors_of +vectors _index _id
   vectors_read docs=vectors_of ids parameters=vectors
   searched index search_type preference routing request_cache allow_partial_search_results
@@ -370,6 +371,8 @@ export class BodyReader {
     if (typeof value === "object" && value !== null && ++this.#parts > MOST_PARTS) {
       throw badRequest(`the body has more than ${MOST_PARTS} objects and lists`);
     }
+    // Of any other value, OpenSearch seeks the end forever, and serves no one else.
+    if (kind === "term_filter") requireObject(value, "filter");
     if (Array.isArray(value) && kind !== "plain" && kind !== "data" && kind !== "filters") {
       for (const one of value) this.read(kind, one);
       return;
