@@ -115,6 +115,10 @@ t.test("all indexes are those that do not begin with a dot", async (t) => {
     ["/*-1,logs-2/_mapping", "/*-1%2Clogs-2%2C-.*/_mapping"],
     ["/_cat/count", "/_cat/count/*%2C-.*"],
     ["/_cluster/health/_all", "/_cluster/health/*%2C-.*"],
+    [
+      "/_cluster/state/metadata/*?filter_path=metadata",
+      "/_cluster/state/metadata/*%2C-.*?filter_path=metadata.indices",
+    ],
     ["/_mapping/field/a%2Fb", "/*%2C-.*/_mapping/field/a%2Fb"],
     ["/*/_mapping/field/a%2Fb", "/*%2C-.*/_mapping/field/a%2Fb"],
   ];
@@ -682,6 +686,11 @@ const others: readonly (readonly [title: string, read: () => Uses, expected: str
     "parameters of vectors",
     () => readDocuments({ ids: ["1"], parameters: { _index: "b" } }, "p", "vectors_read"),
     "unknown_member",
+  ],
+  [
+    "a filter that the server would read without an end",
+    () => readDocuments({ ids: ["1"], parameters: { filter: "x" } }, "p", "vectors_read"),
+    "bad_request",
   ],
   ["no documents", () => readDocuments({ docs: [] }, undefined), "bad_request"],
   ["an unknown list", () => readDocuments({ documents: [] }, "p"), "unknown_member"],

@@ -6,7 +6,7 @@ Arguments: the port of the gateway, the user's token, an administrator's token.
 import json
 import sys
 
-from opensearchpy import OpenSearch, helpers
+from opensearchpy import Index, OpenSearch, analyzer, helpers
 from opensearchpy.exceptions import TransportError
 
 port, token, admin_token = sys.argv[1:]
@@ -19,7 +19,7 @@ def connect(bearer):
 
 
 admin = connect(admin_token)
-for name in [INDEX, "shop-new", "shop-stream"]:
+for name in [INDEX, "shop-new", "shop-stream", "shop-model"]:
     if admin.indices.exists(index=name):
         admin.indices.delete(index=name)
 mappings = {"properties": {"t": {"type": "text"}, "k": {"type": "keyword"}, "n": {"type": "long"}}}
@@ -82,6 +82,13 @@ def parallel():
     assert all(ok for ok, _ in helpers.parallel_bulk(client, actions, chunk_size=5))
 
 
+def save():
+    index = Index("shop-model", using=client)
+    index.analyzer(analyzer("shop", tokenizer="standard", filter=["lowercase"]))
+    index.save()
+    index.save()
+
+
 actions = {"actions": [{"add": {"index": INDEX, "alias": "shop-more"}}]}
 calls = {
     "info": lambda: client.info(),
@@ -107,6 +114,7 @@ calls = {
     "mtermvectors": lambda: client.mtermvectors(index=INDEX, body={"ids": ["1"]}),
     "explain": lambda: client.explain(index=INDEX, id="1", body=query),
     "field_caps": lambda: client.field_caps(index=INDEX, fields="*"),
+    "cluster.state of metadata": lambda: client.cluster.state(metric="metadata", index=INDEX),
     "cat.count": lambda: client.cat.count(index=INDEX),
     "indices.get": lambda: client.indices.get(index=INDEX),
     "indices.exists": lambda: client.indices.exists(index=INDEX) or refuse(),
@@ -131,6 +139,7 @@ calls = {
     ),
     "indices.create": lambda: client.indices.create(index="shop-new", body={"settings": settings}),
     "index into a new index": lambda: client.index(index="shop-made", body={"t": "new"}),
+    "Index.save": save,
     "indices.put_mapping": lambda: client.indices.put_mapping(
         index=INDEX, body={"properties": {"x": {"type": "keyword"}}}
     ),

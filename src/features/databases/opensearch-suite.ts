@@ -89,7 +89,8 @@ const onA = readTable(
   String.raw`
   SELECT GET /$A/_search?q=t:plain&size=1 /$A/_count /$A/_field_caps?fields=* /$A/_doc/1 /$A
     | /$A/_source/1 /$A/_mapping /$A/_settings /$A/_stats /$A/_alias /_cat/count/$A
-    | /_cat/indices/$A?format=json /_cluster/health/$A /$A/_termvectors/1
+    | /_cat/indices/$A?format=json /_cluster/health/$A /_cluster/state/metadata/$A
+    | /$A/_termvectors/1
   SELECT HEAD /$A/_doc/1 /$A
   SELECT POST /$A/_search /$A/_count /$A/_validate/query /$A/_explain/1 /$OWN/_search $ALL
   SELECT POST /$A/_search {"size":0,"aggs":{"all":{"terms":{"field":"k"}}}}
@@ -210,6 +211,7 @@ const attacks: readonly Attack[] = [
   # B in the body
   rita POST /_mget /_mtermvectors /$A/_mtermvectors {"docs":[{"_index":"$B","_id":"1"}]}
     | 403 no_grant
+  rita GET /_cluster/state/metadata/$B 403 no_grant
   rita POST /$A/_mget {"docs":[{"_id":"1"},{"_index":"$B","_id":"1"}]} 403
   rita POST /$A/_msearch {}\n{}\n{"index":"$B"}\n{}\n 403
   rita POST /_msearch {"index":["$A","$B"]}\n{}\n || {"index":"$A,$B"}\n{}\n 403 no_grant
@@ -274,7 +276,9 @@ const attacks: readonly Attack[] = [
   wanda DELETE /_search/scroll {"scroll_id":"_all"} 404 handle_not_found
   wanda DELETE /_search/scroll/_all /_search/point_in_time/_all 404 not_found
   wanda POST /_search {"pit":{"id":"46ToAwMDaWR5"}} 404 handle_not_found
+  wanda GET /_cluster/state /_cluster/state/metadata /_cluster/state/_all/$A 404 not_found
   wanda POST /$A/_termvectors/1 {"_index":"$B"} 400 unknown_member
+  wanda POST /$A/_termvectors/1 {"filter":1} || {"filter":[{}]} || {"filter":null} 400 bad_request
   wanda PUT /$A/_alias/$NEW {"index":"$B"} 400 unknown_member
 `,
     names,

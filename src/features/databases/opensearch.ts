@@ -564,6 +564,15 @@ async function planCatIndices(request: PresetRequest, written: string): Promise<
   return { ...openPath(request, written), accesses: all };
 }
 
+/** The metadata of indexes, by which clients ask whether one is closed, without the server's own. */
+async function planState(request: PresetRequest, path: string): Promise<Plan> {
+  return {
+    ...openPath(request, path),
+    query: new Map([...request.query, ["filter_path", "metadata.indices"]]),
+    accesses: await accessesOf(request, usesOfPath(request, ["SELECT"])),
+  };
+}
+
 /** For objects of the whole server, such as stored scripts. */
 function planCluster({ defaultDatabase: database }: PresetRequest): Plan {
   return { accesses: [{ permissions: ["CREATE"], database, everyTable: "" }] };
@@ -655,6 +664,9 @@ const endpoints: PresetEndpoint[] = [
   at("GET /_resolve/index/:index", "any user", "", planResolve, filtered),
   at("GET /_alias /_aliases /_alias/:name", "any user", aliases, planAliases, filtered),
   at("GET /_data_stream", "any user", "", planDataStreams, filtered),
+  at("GET /_cluster/state/metadata/:index", "SELECT", `${wildcards} local ${waits}`, planState, {
+    names: "only metadata.indices of the answer",
+  }),
   at("GET POST /_analyze", "any user", "", planAnalysis, json),
   onIndexes(`
     SELECT GET /_cluster/health/:index ${health} level
