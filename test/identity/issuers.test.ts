@@ -282,6 +282,11 @@ t.test("attributes come from claims, and unusable ones are left out", async (t) 
     const token = await read({ tid }, { attribute_claims: { tenant: "tid" } });
     t.strictSame(token.attributes, new Map(), JSON.stringify(tid));
   }
+  const named = { iss: issuer.url, ...times, aud: "gatehouse", sub: "alice" };
+  const content = `${JSON.stringify(named).slice(0, -1)},"tid":-0}`;
+  const issuers = issuersWith({ ...settings, attribute_claims: { tenant: "tid" } });
+  const { attributes } = await issuers.verify(await issuer.signText(content), "query");
+  t.strictSame(attributes, new Map(), "JSON would write it as 0");
 });
 
 t.test("default scopes are for tokens without scopes", async (t) => {

@@ -215,7 +215,8 @@ export function isWhole(value: unknown): value is number | bigint {
 /** True for a value that filters compare with: text, a whole number, true or false. */
 export function isLiteral(value: unknown): value is Literal {
   return (
-    isWhole(value) ||
+    // A filter with -0 is written into a query as 0, and then not found in it.
+    (isWhole(value) && !Object.is(value, -0)) ||
     typeof value === "boolean" ||
     (typeof value === "string" && value.length <= LONGEST_TEXT && value.isWellFormed())
   );

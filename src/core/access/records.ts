@@ -84,7 +84,7 @@ function fitsComparison(cmp: RowCondition["cmp"], value: unknown): boolean {
       : isReference(value);
   }
   if (cmp === "=" || cmp === "!=") return isFilterValue(value);
-  return isWhole(value) || isReference(value);
+  return (isWhole(value) && isLiteral(value)) || isReference(value);
 }
 
 function isRowCondition(record: unknown): record is RowCondition {
