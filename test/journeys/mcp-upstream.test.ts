@@ -6,6 +6,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import type { McpServer } from "@modelcontextprotocol/server";
 import t, { type Test } from "tap";
 import { makeKey } from "../../src/core/identity/key-store.ts";
+import { groupGrant } from "../access/kit.ts";
 import { decodePart } from "../identity/forge.ts";
 import { open as openAnswer } from "../kit/client.ts";
 import { eventually } from "../kit/eventually.ts";
@@ -16,6 +17,7 @@ import { connectEarlier, connectStateless } from "../mcp/clients.ts";
 import { FixtureServer, keepEvents } from "../mcp/fixture-server.ts";
 import { handshakeCall, initialize, statelessCall } from "../mcp/messages.ts";
 import { obtainTokens } from "../oauth/flow.ts";
+import { TestIssuer } from "../oauth/issuer.ts";
 import { postForm } from "../oauth/kit.ts";
 import { type Loss, oneWayEach, type Way } from "./losses.ts";
 import {
@@ -293,6 +295,28 @@ t.test("a stream is resumed only with the rights of its session's calls", async 
   await giveAlice("None");
   ends.emit("report");
   t.equal((await resume(third, granted)).answer.statusCode, 404, "a right that was had for a time");
+});
+
+t.test("a stream is resumed with the same groups in another order", async (t) => {
+  const issuer = await TestIssuer.start(t);
+  const fixture = new FixtureServer(() => {}, {}, keepEvents());
+  const url = await fixture.listen(t);
+  const opens = issuer.section('groups_claim = "groups"').replace('["query"]', '["mcp"]');
+  const gateway = await startGateway(t, {
+    home: await staffedHome(t, ["root * Owner"], groupGrant("staff:b", "main", "ReadOnly")),
+    config: `[mcp]\nupstream = "${url}"\n${opens}`,
+  });
+  const tokenWith = (...groups: string[]) => issuer.sign("gatehouse", { claims: { groups } });
+  const session = { "mcp-session-id": await beginSession(gateway, await tokenWith("b", "a")) };
+  const resumed = { ...revision, ...session, "last-event-id": "1" };
+  for (const [groups, status] of [
+    [["a", "b"], 200],
+    [["b"], 404],
+  ] as const) {
+    const answer = await openStream(gateway, {}, await tokenWith(...groups), resumed);
+    t.equal(answer.statusCode, status, groups.join());
+    answer.destroy();
+  }
 });
 
 t.test("a stream is not resumed if the configuration forbids it", async (t) => {
