@@ -123,14 +123,14 @@ t.test("tokens of workloads and providers are accepted in the form that they hav
   const realm = { username_claim: "preferred_username", groups_claim: "realm_access.roles" };
   t.match(await read(keycloak, realm, typ), {
     user: "staff:alice",
-    groups: ["staff:offline_access", "staff:engineering"],
+    groups: ["staff:engineering", "staff:offline_access"],
   });
 });
 
 t.test("groups are read by name, by path, and by a name with dots", async (t) => {
   const url = "https://x.example/groups";
   const claims = {
-    groups: ["a", "b", "a"],
+    groups: ["b", "a", "b"],
     one: "c",
     deep: { er: { list: ["d"] } },
     "deep.er": ["e"],
@@ -183,10 +183,7 @@ t.test("a group may have any name in NFC without control characters", async (t) 
   const ignored = ["", "a\u0308", "x".repeat(201), "tab\there", "\u007f", "\ud800", `${longest}x`];
   const groups = [...names, longest, ...ignored];
   const token = await read({ groups }, { groups_claim: "groups" });
-  t.strictSame(
-    token.groups,
-    [...names, longest].map((name) => `staff:${name}`),
-  );
+  t.strictSame(token.groups, [...names, longest].map((name) => `staff:${name}`).sort());
   t.equal(token.droppedGroups, 7);
   t.strictSame(token.ignoredGroups, ignored);
 });
@@ -269,7 +266,7 @@ t.test("names of claims with escapes are read as they are, whatever was read bef
 
 t.test("attributes come from claims, and unusable ones are left out", async (t) => {
   const attribute_claims = { tenant: "tid", "level-2": "level", regions: "regions", gone: "gone" };
-  const claims = { tid: "acme", level: 3, regions: ["eu", "us"] };
+  const claims = { tid: "acme", level: 3, regions: ["us", "eu"] };
   t.strictSame(
     (await read(claims, { attribute_claims })).attributes,
     new Map<string, unknown>([

@@ -70,7 +70,7 @@ type GroupsProblem = "groups_missing" | "groups_malformed" | "groups_too_many" |
 
 export type Groups = ReturnType<typeof readGroups>;
 
-/** Full names such as `staff:engineering`, apart from those that are not valid. */
+/** Full names such as `staff:engineering`, sorted, apart from those that are not valid. */
 export function readGroups(payload: JWTPayload, settings: IssuerSettings) {
   const { groups_claim: claim, groups_claim_optional: isOptional, prefix } = settings;
   const none = { groups: undefined, droppedGroups: 0, ignoredGroups: [], groupsProblem: undefined };
@@ -87,22 +87,24 @@ export function readGroups(payload: JWTPayload, settings: IssuerSettings) {
   if (!isList) return unknown("groups_malformed");
   if (names.length > MAX_GROUPS) return unknown("groups_too_many");
   const all = names.map((name) => `${prefix}:${name}`);
-  const groups = [...new Set(all.filter(isExternalGroup))];
+  // An issuer may name the same groups in another order.
+  const groups = [...new Set(all.filter(isExternalGroup))].sort();
   const ignoredGroups = names.filter((_, at) => !isExternalGroup(all[at]));
   return { groups, droppedGroups: ignoredGroups.length, ignoredGroups, groupsProblem: undefined };
 }
 
-/** Leaves out what filters cannot compare with, so that they deny instead. */
+/** Leaves out what filters cannot compare with, so that they deny instead. Sorts lists. */
 function readAttributeClaims(
   payload: JWTPayload,
   settings: IssuerSettings,
 ): Attributes | undefined {
   const claims = Object.entries(settings.attribute_claims);
   if (claims.length === 0) return undefined;
+  const attributes = claims.flatMap(([name, claim]) => [
+    ...(readAttributes({ [name]: claimAt(payload, [claim]) }) ?? []),
+  ]);
   return new Map(
-    claims.flatMap(([name, claim]) => [
-      ...(readAttributes({ [name]: claimAt(payload, [claim]) }) ?? []),
-    ]),
+    attributes.map(([name, value]) => [name, typeof value === "object" ? value.toSorted() : value]),
   );
 }
 

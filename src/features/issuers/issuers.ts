@@ -101,11 +101,9 @@ function requireIntrospected(
   }
 }
 
-/** The claims that decide a caller's rights. An issuer may name the same values in another order. */
+/** The claims that decide a caller's rights. */
 function rightsOf({ user, groups, groupsProblem, attributes, scopes, client }: ExternalToken) {
-  const inAnyOrder = (value: unknown) => (Array.isArray(value) ? new Set(value) : value);
-  const values = Array.from(attributes ?? [], ([name, value]) => [name, inAnyOrder(value)]);
-  return { user, groups: inAnyOrder(groups), groupsProblem, values, scopes, client };
+  return { user, groups, groupsProblem, attributes, scopes, client };
 }
 
 export interface Assertion {

@@ -169,13 +169,10 @@ const writtenRecord = memoizeByObject((record: object) => JSON.stringify(record,
 function digestRights(gateway: Gateway, exchange: Exchange, owner: string): string {
   const { snapshot } = gateway.access;
   const { subject, client, scopes } = principalOf(exchange);
-  // A provider may name the same groups in another order.
-  const groups = subject.groups?.toSorted();
   const now = Date.now();
   const entries = allEntries(snapshot, subject).filter(({ expires = now + 1 }) => expires > now);
   const records = [...entries, gateway.configuration.mcp.tools, snapshot.boundaries];
-  const localGroups = listLocalGroups(snapshot, subject.username);
-  const caller = [owner, { ...subject, groups }, client, [...scopes], localGroups];
+  const caller = [owner, subject, client, [...scopes], listLocalGroups(snapshot, subject.username)];
   return hashId([JSON.stringify(caller), ...records.map(writtenRecord)].join());
 }
 

@@ -384,10 +384,7 @@ export class SignIns {
     if (content === undefined || this.#isDue(content)) {
       this.current(credential, username).catch(() => {});
     }
-    if (content === undefined || content.groups === subject.groups) return;
-    // A provider may name the same groups in another order.
-    const inAnyOrder = (groups: Subject["groups"]) => groups && new Set(groups);
-    if (isDeepStrictEqual(inAnyOrder(content.groups), inAnyOrder(subject.groups))) return;
+    if (content === undefined || isDeepStrictEqual(content.groups, subject.groups)) return;
     throw new Refusal("token_revoked", { detail: "groups_changed" });
   }
 
