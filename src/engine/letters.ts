@@ -39,3 +39,13 @@ export function lettersTo(wanted: LetterCase): readonly [from: string, to: strin
   const byLetter = mappings(wanted);
   return [[...byLetter.keys()].join(""), [...byLetter.values()].join("")];
 }
+
+/** Each with its mapping. */
+export type LetterPairs = readonly (readonly [letter: string, mapped: string])[];
+
+/** Letters whose mappings take more bytes in UTF-8. */
+export const longerLetters = memoize((wanted): LetterPairs => {
+  return [...mappings(wanted)].filter(
+    ([letter, mapped]) => Buffer.byteLength(mapped) > Buffer.byteLength(letter),
+  );
+});

@@ -25,6 +25,7 @@ import {
   update,
 } from "./kit.ts";
 import { freshMysql, type MysqlEngine } from "./mysql/kit.ts";
+import { isMariaDb } from "./mysql/server.ts";
 import { freshSqlite } from "./over-each.ts";
 import { freshPostgres, type PostgresEngine, startOn } from "./postgres/kit.ts";
 import { startService } from "./postgres/service.ts";
@@ -363,15 +364,16 @@ t.test("names, types and rows that MySQL cannot store are refused", async (t) =>
 t.test("a MySQL server that allows no changes by default is not overruled", async (t) => {
   const { ask, sql, url } = await freshMysql(t);
   await ask(createTable("rows", { id: "int" }));
-  await sql("set global tx_read_only = on");
-  t.teardown(() => sql("set global tx_read_only = off"));
+  const variable = isMariaDb ? "tx_read_only" : "transaction_read_only";
+  await sql(`set global ${variable} = on`);
+  t.teardown(() => sql(`set global ${variable} = off`));
   const { address } = await startOn(t, url);
   const batch = { Batch: [insert("rows", [{ id: 1 }])] };
   for (const body of [insert("rows", [{ id: 1 }]), batch, dropTable("rows")]) {
     t.match(await query(address, selectAll("rows")), { status: 200, body: { data: [] } });
     refused(t, await query(address, body), 507, "storage_failed");
   }
-  await sql("set global tx_read_only = off");
+  await sql(`set global ${variable} = off`);
   t.match(await query(address, selectAll("rows")), { status: 200 });
   t.match(await query(address, dropTable("rows")), { status: 200 });
 });
@@ -716,7 +718,7 @@ t.test("a table that a foreign server of PostgreSQL lacks is not missing here", 
   }
 });
 
-t.test("MariaDB's errors are answered with their reason and object", async (t) => {
+t.test("MySQL's errors are answered with their reason and object", async (t) => {
   const { ask, sql } = await freshMysql(t);
   await sql(
     "create database audit",
@@ -753,16 +755,19 @@ t.test("MariaDB's errors are answered with their reason and object", async (t) =
   const code = (text: string) => insert("t", [{ id: 1, code: text, n: 1 }]);
   const smile = "\u{1f600}";
   const rows = Array.from({ length: 1500 }, (_, id) => ({ id, word: id === 1234 ? smile : "x" }));
-  const notIn = String.raw`Column "word" \(varchar\(9\)\) does not accept this value`;
+  // MySQL names neither the column here nor the table of a check.
+  const notIn = isMariaDb
+    ? String.raw`values\[1234\]: Column "word" \(varchar\(9\)\) does not accept this value`
+    : "A value does not fit its column";
   await isRefused(t, ask, [
     [code("rows"), 409, failed, /on t: a subquery .* finds several rows$/],
     [code("itself"), 409, failed, /on t: a trigger or function changes a table that the query/],
     [code("gone"), 409, failed, /on t: table gone does not exist, but a .*trigger/],
     [code("away"), 409, failed, /on t: table does not exist, but a .*trigger/],
     [code("function"), 409, failed, /on t: function nothing does not exist/],
-    [code("double"), 409, violated, /^Table t, or another one that a trigger changes, already has/],
+    [code("double"), 409, violated, /^(?:Table t, or a|A)nother .*, already has/],
     [code("null"), 409, violated, /^Another table, .* does not allow this row$/],
-    [code("check"), 409, violated, /^Table log does not allow this row/],
+    [code("check"), 409, violated, /^Table (?:log|t) does not allow this row/],
     [code("words"), 409, violated, /refused this: The order isn't open$/],
     [code("number"), 409, violated, /refused this: no go$/],
     [code("unfound"), 409, violated, /refused this/],
@@ -778,13 +783,8 @@ t.test("MariaDB's errors are answered with their reason and object", async (t) =
       invalid,
       /^values\[1\]: Column "moment" \(timestamp\) does not accept this value/,
     ],
-    [insert("t", rows), 400, invalid, new RegExp(`^values\\[1234\\]: ${notIn}`)],
-    [
-      { Batch: [insert("t", rows)] },
-      400,
-      invalid,
-      new RegExp(`^Batch\\[0\\]: values\\[1234\\]: ${notIn}`),
-    ],
+    [insert("t", rows), 400, invalid, new RegExp(`^${notIn}`)],
+    [{ Batch: [insert("t", rows)] }, 400, invalid, new RegExp(`^Batch\\[0\\]: ${notIn}`)],
   ]);
   t.match(await ask(insert("t", [{ id: 1 }])), { status: 200 });
   const kept = (values: object[]) => ({
@@ -793,7 +793,7 @@ t.test("MariaDB's errors are answered with their reason and object", async (t) =
   const double = kept([{ id: 1 }, { id: 5, code: "double" }]);
   t.match(await ask(double), refusal(409, violated), "no row is skipped for another table's key");
   t.match(await ask(kept([{ id: 1 }, { id: 5 }])), { status: 200, body: { affected: 1 } });
-  t.match(await ask(update("t", { word: smile })), refusal(400, invalid, new RegExp(`^${notIn}`)));
+  t.match(await ask(update("t", { word: smile })), refusal(400, invalid, /does not (accept|fit)/));
 });
 
 t.test("SQLite's errors are answered with their reason and object", async (t) => {

@@ -27,6 +27,7 @@ import {
   update,
 } from "./kit.ts";
 import { freshMysql } from "./mysql/kit.ts";
+import { bytewise, isMariaDb } from "./mysql/server.ts";
 import { freshSqlite, type Scene } from "./over-each.ts";
 import { freshPostgres, startOn } from "./postgres/kit.ts";
 
@@ -136,7 +137,8 @@ for (const [server, type] of [
       t.same(await ids({ order_by }), direction === "ASC" ? [1, 2, 3] : [3, 1, 2]);
       const after = { order_by, after: [null, 1] };
       const rest = direction === "ASC" ? [2, 3] : [2];
-      t.match(await ids(after), type === "jsonb" ? rest : /after takes no JSON/);
+      const isText = server === "PostgreSQL" ? type === "json" : isMariaDb;
+      t.match(await ids(after), isText ? /after takes no JSON/ : rest);
     }
   });
 }
@@ -587,12 +589,14 @@ t.test("a column of SQLite without a type refuses a string as an amount", async 
   t.match((await add(2, 5)).body, { code: "invalid_value", message: /^A stored value/ });
 });
 
+const roundedDefaults = `, day date default current_timestamp,
+  at datetime default current_timestamp(6)`;
+
 t.test("MariaDB's defaults and generated columns may round, but no value of a query", async (t) => {
   const { ask, sql } = await freshMysql(t);
   await sql(
     `create table main.orders (id int primary key, price decimal(6,2),
-      taxed decimal(6,1) as (price * 1.19) stored, day date default current_timestamp,
-      at datetime default current_timestamp(6))`,
+      taxed decimal(6,1) as (price * 1.19) stored${isMariaDb ? roundedDefaults : ""})`,
   );
   t.match(await ask(insert("orders", [{ id: 1, price: 1.11 }])), { status: 200 });
   t.match(await ask(update("orders", { price: 2.22 })), { status: 200 });
@@ -716,7 +720,7 @@ t.test("MariaDB answers for each text of a column that ignores case by itself", 
   await sql(
     "create table main.words (id int primary key, word varchar(9) collate utf8mb4_general_ci)",
     "insert into main.words values (1, 'A'), (2, 'a'), (3, 'A'), (4, 'a'), (5, 'c')",
-    "create table main.exact (word varchar(9) collate utf8mb4_nopad_bin not null)",
+    `create table main.exact (word varchar(9) collate ${bytewise} not null)`,
     "insert into main.exact values ('a'), ('z')",
   );
   const found = { column: "word", cmp: "IN", select: { from: "exact", columns: ["word"] } };
@@ -762,16 +766,12 @@ t.test("no setting of MariaDB chains transactions, skips checks or cuts sort key
   await sql("create table main.small (n int check (n < 10))");
   const settings = [
     "completion_type = 'CHAIN'",
-    "check_constraint_checks = 0",
+    ...(isMariaDb ? ["check_constraint_checks = 0"] : []),
     "max_sort_length = 64",
   ];
   for (const setting of settings) await sql(`set global ${setting}`);
   t.teardown(() =>
-    sql(
-      "set global completion_type = default",
-      "set global check_constraint_checks = default",
-      "set global max_sort_length = default",
-    ),
+    sql(...settings.map((setting) => `set global ${setting.replace(/=.*/, "= default")}`)),
   );
   const { address } = await startOn(t, url);
   for (const n of [1, 2]) t.match(await query(address, insert("small", [{ n }])), { status: 200 });
@@ -1339,8 +1339,7 @@ roundTrips("MariaDB", freshMysql, {
   "varbinary(9)": ["x'ff00'", "''"],
   blob: ["x'ff00'"],
   json: [`'{"a": 1, "b": [1.50, "x"]}'`, `'"text"'`, `'{"b":1,"a":2}'`, `'{"a":1,"a":2}'`],
-  uuid: ["'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11'"],
-  inet6: ["'::1'"],
+  ...(isMariaDb && { uuid: ["'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11'"], inet6: ["'::1'"] }),
 });
 
 t.test("a foreign key of PostgreSQL is named whatever the value", async (t) => {

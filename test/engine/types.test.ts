@@ -21,6 +21,7 @@ import {
   update,
 } from "./kit.ts";
 import { freshMysql } from "./mysql/kit.ts";
+import { isMariaDb } from "./mysql/server.ts";
 import { overEach, type Scene } from "./over-each.ts";
 import { freshPostgres } from "./postgres/kit.ts";
 
@@ -397,8 +398,9 @@ t.test("an invisible column of MySQL is in no query, and a place in no sum", asy
   const from = { table: "places", as: "there" };
   const near = selectAll("places", { from, include: [{ as: "near", ...same }] });
   t.match(await ask(near), refusal(400, "invalid_value", /"place" \(point\) cannot be compared/));
-  const like = { column: "place", cmp: "LIKE", value: "%1%" };
-  t.match(await ask(selectAll("places", { where: like })), refusal(400, "invalid_value"));
+  const like = selectAll("places", { where: { column: "place", cmp: "LIKE", value: "%1%" } });
+  // MySQL compares the bytes.
+  t.match(await ask(like), isMariaDb ? refusal(400, "invalid_value") : { body: { data: [] } });
 });
 
 t.test("a text that names nothing on PostgreSQL is refused as a value", async (t) => {

@@ -2,6 +2,7 @@ import { type RawBuilder, sql } from "kysely";
 import type { Unit } from "../../core/query/tree.ts";
 import { arithmeticBy, type ComputeDialect, jsonPath, mostTextBytes } from "../sql/compute.ts";
 import type { Fragment } from "../sql/fragment.ts";
+import { cellText } from "../sql/values.ts";
 import { caseSql, collated, compactSql, kindOfNew, type MysqlKind } from "./kinds.ts";
 
 const boolean = kindOfNew({ name: "boolean" });
@@ -53,6 +54,9 @@ export function computingIn(collation: string, double: MysqlKind): ComputeDialec
       boolean: { ...boolean, encode: (raw) => boolean.encode(Number(raw)) },
       json: {
         ...kindOfNew({ name: "longtext", mark: "json" }),
+        // MySQL writes the JSON that it reads with spaces and in an order of its own.
+        compare: (value) =>
+          sql`/*!80017 convert(cast( */${cellText(value)}/*!80017  as json) using utf8mb4) */`,
         compared: (value) => value,
         grouped: undefined,
       },
@@ -98,7 +102,9 @@ export function computingIn(collation: string, double: MysqlKind): ComputeDialec
       const at = (steps: typeof path) => sql`json_extract(${document}, ${jsonPath(steps)})`;
       // To the server, a value is also the first element of itself.
       const lists = path.flatMap((step, index) =>
-        typeof step === "number" ? [sql`json_type(${at(path.slice(0, index))}) = 'ARRAY'`] : [],
+        typeof step === "number"
+          ? [sql`${text(sql`json_type(${at(path.slice(0, index))})`)} = 'ARRAY'`]
+          : [],
       );
       const found = sql`nullif(${text(compactSql(at(path)))}, 'null')`;
       return lists.length === 0

@@ -1,6 +1,7 @@
 import { sql } from "kysely";
 import driver from "mysql2";
 import { memoize } from "../../core/base/memoize.ts";
+import { type LetterPairs, longerLetters } from "../letters.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { refused } from "../remote/failures.ts";
 import {
@@ -181,7 +182,9 @@ function formed(
     store,
     compare(value) {
       const text = store(value);
-      return text === undefined || castAs === undefined ? text : sql`cast(${text} as ${castAs})`;
+      if (text === undefined || castAs === undefined) return text;
+      // MySQL misreads a parameter that it casts to a time.
+      return sql`cast(cast(${text} as char) as ${castAs})`;
     },
     encode: (raw) => JSON.stringify(write(String(raw))),
   };
@@ -205,7 +208,7 @@ function encodeBytes(raw: Raw): string {
   return JSON.stringify(Buffer.isBuffer(raw) ? raw.toString("base64") : raw);
 }
 
-/** MariaDB writes spaces otherwise. MySQL has no such function. */
+/** Without the spaces of other programs, which reads leave out. MySQL has no such function. */
 export function compactSql(document: Fragment): Fragment {
   return sql`/*M!100203 json_compact( */${document}/*M!100203 ) */`;
 }
@@ -217,21 +220,25 @@ const documents: Codec = {
   encode: (raw) => withoutSpace(String(raw)),
 };
 
-/** Other programs store spaces, which reads leave out, and the `null` of JSON, which is null. */
-const presentDocument = (document: Fragment) => sql`nullif(${compactSql(document)}, 'null')`;
+/** The `null` of JSON is null. */
+function comparingDocuments(text: (document: Fragment) => Fragment): Partial<MysqlKind> {
+  const present = (document: Fragment) => sql`nullif(${text(document)}, 'null')`;
+  return {
+    compared: present,
+    grouped: present,
+    asFamily: (document) => exactText.column(present(document), false),
+    operand: present,
+  };
+}
 
-const comparingDocuments: Partial<MysqlKind> = {
-  compared: presentDocument,
-  grouped: presentDocument,
-  sortsSpellings: true,
-  asFamily: (document) => exactText.column(presentDocument(document), false),
-  operand: presentDocument,
-};
-
+/** MySQL's own type, which is compared by the text that the server makes of it. */
 const nativeDocuments: Codec = {
   ...documents,
-  compare: (value) => sql`cast(${cellText(value)} as json)`,
+  compare: (value) => serverText(sql`cast(${cellText(value)} as json)`),
 };
+
+const serverText = (document: Fragment) =>
+  sql`convert(${document} using utf8mb4) collate utf8mb4_bin`;
 
 const unknown: Codec = { store: () => undefined, encode: encodeBytes };
 
@@ -462,7 +469,7 @@ export function findKind(type: TypeDescription): MysqlKind {
     exact: isText || /^(enum|set)$/.test(dataType) ? exactText : undefined,
     measure: findMeasure(family),
     ...(type.isBytewise && family === "text" && dataType.endsWith("text") ? { digest } : {}),
-    ...(dataType === "json" ? {} : { asFamily }),
+    asFamily,
     ...(isNumber(family) && dataType !== "year" ? { sum: plus } : {}),
     // A `set` combines its members, so they are not all of its values.
     labels: dataType === "enum" ? enumMembers(type.columnType) : undefined,
@@ -470,7 +477,8 @@ export function findKind(type: TypeDescription): MysqlKind {
     // With `is null`, the server finds the date `0000-00-00` of a column that is never null.
     ...(family === "date" || family === "instant" ? { isNull: noMoment } : {}),
     isFloat: codec === floats,
-    ...(codec === documents ? comparingDocuments : {}),
+    ...(codec === documents ? { ...comparingDocuments(compactSql), sortsSpellings: true } : {}),
+    ...(codec === nativeDocuments ? comparingDocuments(serverText) : {}),
     bounds: family === "boolean" ? (codec === flags ? flagBounds : undefined) : findBounds(type),
     ...(/int.* unsigned/.test(type.columnType) ? { amount } : {}),
     ...(/^bigint.* unsigned/.test(type.columnType) ? { operand } : {}),
@@ -514,7 +522,7 @@ export function collated(collation = ""): Pick<MysqlKind, "collation" | "meets">
         return sets.some((set) => /^utf8/.test(set)) && !sets.some((set) => unconverted.test(set));
       }
       const bytewise = all.filter((name) => name.endsWith("_bin"));
-      return bytewise.length === 1 || (bytewise.length === 2 && !/nopad/.test(all.join()));
+      return bytewise.length === 1 || (bytewise.length === 2 && !/nopad|0900/.test(all.join()));
     },
   };
 }
@@ -607,14 +615,19 @@ function likeText(text: Fragment, pattern: string, folds?: FoldedLetters): Fragm
   return sql`${lower(text)} like ${lower(pattern)}`;
 }
 
-/** MySQL's `lower` folds more than ASCII. `replace` matches each letter exactly. */
-function foldedAscii(text: Fragment): Fragment {
-  const exact = sql`convert(${text} using utf8mb4) collate utf8mb4_bin`;
-  return [..."ABCDEFGHIJKLMNOPQRSTUVWXYZ"].reduce<Fragment>(
-    (folding, letter) =>
-      sql`replace(${folding}, ${sql.lit(letter)}, ${sql.lit(letter.toLowerCase())})`,
-    exact,
+/** `replace` matches each letter exactly. */
+function replaceLetters(text: Fragment, letters: LetterPairs): Fragment {
+  return letters.reduce<Fragment>(
+    (replaced, [letter, other]) => sql`replace(${replaced}, ${sql.lit(letter)}, ${sql.lit(other)})`,
+    text,
   );
+}
+
+/** MySQL's `lower` folds more than ASCII. */
+function foldedAscii(text: Fragment): Fragment {
+  const letters = [..."ABCDEFGHIJKLMNOPQRSTUVWXYZ"];
+  const pairs = letters.map((letter) => [letter, letter.toLowerCase()] as const);
+  return replaceLetters(sql`convert(${text} using utf8mb4) collate utf8mb4_bin`, pairs);
 }
 
 /** The collation with the most letters, by version comments that only MySQL or MariaDB reads. */
@@ -622,8 +635,10 @@ const mostLetters = sql.raw(
   "/*!80017 collate utf8mb4_0900_as_cs */ /*M!101001 collate utf8mb4_uca1400_as_cs */",
 );
 
+/** MySQL cuts a text whose letters get longer. */
 export function caseSql(text: unknown, wanted: "lower" | "upper"): Fragment {
-  return sql`${sql.raw(wanted)}(convert(${text} using utf8mb4) ${mostLetters})`;
+  const exact = sql`convert(${text} using utf8mb4) ${mostLetters}`;
+  return sql`${sql.raw(wanted)}(${replaceLetters(exact, longerLetters(wanted))})`;
 }
 
 /** Texts are compared by bytes, whatever their collations. */

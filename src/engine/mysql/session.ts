@@ -96,7 +96,7 @@ export function settings({ collation, isMariaDb }: ServerTraits): string[] {
     "sql_select_limit = 18446744073709551615",
     "sql_notes = 1",
     "completion_type = 'NO_CHAIN'",
-    `max_sort_length = greatest(@@max_sort_length, ${SORTED_BYTES})`,
+    `max_sort_length = cast(greatest(@@max_sort_length, ${SORTED_BYTES}) as unsigned)`,
     ...(isMariaDb ? ofMariaDb : []),
     `wait_timeout = ${IDLE_TIMEOUT_S}`,
   ];

@@ -22,16 +22,40 @@ import { endGuard, type Teardown, untilAnswering } from "../guarded.ts";
 const settings = [
   "--bind-address=127.0.0.1",
   "--innodb-buffer-pool-size=32M",
-  "--innodb-log-file-size=8M",
   "--innodb-flush-log-at-trx-commit=2",
   "--innodb-flush-method=nosync",
   "--key-buffer-size=1M",
+  "--max-allowed-packet=16M",
   "--skip-log-bin",
-  "--skip-name-resolve",
 ];
+
+/** A server of MySQL, such as `/usr/sbin/mysqld`. Without it, the tests use MariaDB. */
+const mysqld = process.env.GATEHOUSE_MYSQLD;
+export const isMariaDb = mysqld === undefined;
+const mysqlSettings = [
+  "--mysqlx=off",
+  "--secure-file-priv=",
+  "--innodb-redo-log-capacity=16M",
+  "--cte-max-recursion-depth=1000000",
+  // As MariaDB, with dates of zeros.
+  "--sql-mode=STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION",
+];
+const mariaDbSettings = ["--skip-name-resolve", "--innodb-log-file-size=8M"];
+
+const asRoot = process.getuid?.() === 0 ? ["--user=root"] : [];
 
 /** Ends the server when standard input closes, however this process ends. */
 const guard = `"$0" "$@" & server=$!; echo $server; cat > /dev/null; kill -KILL $server; wait $server`;
+
+/** The collation by bytes, without padding. */
+export const bytewise = isMariaDb ? "utf8mb4_nopad_bin" : "utf8mb4_0900_bin";
+
+/** A table with the numbers from 1 in its column `seq`. */
+export function series(count: number): string {
+  if (isMariaDb) return `seq_1_to_${count}`;
+  return `(with recursive counted (seq) as
+    (select 1 union all select seq + 1 from counted where seq < ${count}) select seq from counted) as counted`;
+}
 
 export class MysqlServer {
   readonly port: number;
@@ -67,7 +91,7 @@ export class MysqlServer {
   }
 
   async initialize(): Promise<void> {
-    const { size } = statSync(findProgram("mariadbd"));
+    const { size } = statSync(findServer());
     await copyDirectory(await preparedDirectory(`mysql-${size}`, install), this.#data);
     mkdirSync(this.temporary);
     const { cert, key } = makeCertificate("localhost");
@@ -89,10 +113,11 @@ export class MysqlServer {
       `--tmpdir=${this.temporary}`,
       `--ssl-cert=${file("server.crt")}`,
       `--ssl-key=${file("server.key")}`,
-      ...(process.getuid?.() === 0 ? ["--user=root"] : []),
+      ...asRoot,
       ...settings,
+      ...(mysqld === undefined ? mariaDbSettings : mysqlSettings),
     ];
-    const child = spawn("sh", ["-c", guard, findProgram("mariadbd"), ...flags], {
+    const child = spawn("sh", ["-c", guard, findServer(), ...flags], {
       stdio: ["pipe", "pipe", "ignore"],
     });
     this.#guard = child;
@@ -149,19 +174,27 @@ export async function startMysql(test: Teardown & { passing?(): boolean }): Prom
 
 async function install(directory: string): Promise<void> {
   // Two concurrent installations would conflict in the system's temporary directory.
-  const places = [`--datadir=${directory}`, `--tmpdir=${directory}`];
-  const flags = ["--no-defaults", ...places, "--skip-test-db"];
-  const child = spawn(
-    findProgram("mariadb-install-db"),
-    [...flags, "--auth-root-authentication-method=normal", "--innodb-flush-method=nosync"],
-    { stdio: ["ignore", "pipe", "pipe"] },
-  );
+  const flags = ["--no-defaults", `--datadir=${directory}`, "--innodb-flush-method=nosync"];
+  const [program, ...more] =
+    mysqld === undefined
+      ? [
+          findProgram("mariadb-install-db"),
+          `--tmpdir=${directory}`,
+          "--skip-test-db",
+          "--auth-root-authentication-method=normal",
+        ]
+      : [mysqld, "--initialize-insecure", ...asRoot];
+  const child = spawn(program, [...flags, ...more], { stdio: ["ignore", "pipe", "pipe"] });
   const [output, errors, [code]] = await Promise.all([
     text(child.stdout),
     text(child.stderr),
     once(child, "exit"),
   ]);
-  if (code !== 0) throw new Error(`mariadb-install-db: ${output}${errors}`);
+  if (code !== 0) throw new Error(`${program}: ${output}${errors}`);
+}
+
+function findServer(): string {
+  return mysqld ?? findProgram("mariadbd");
 }
 
 function findProgram(name: string): string {
