@@ -4,7 +4,7 @@ import { parse } from "smol-toml";
 import t from "tap";
 import { editText } from "../../src/core/access/edit.ts";
 import { groupOf, holderText, readHolder } from "../../src/core/access/grant.ts";
-import { type Change, changedHolder } from "../../src/core/access/record-change.ts";
+import { applyChanges, type Change, changedHolder } from "../../src/core/access/record-change.ts";
 import type { AccessRecords } from "../../src/core/access/records.ts";
 import { outline } from "../../src/core/base/toml.ts";
 import {
@@ -19,7 +19,8 @@ import {
 import { parseRecords } from "./kit.ts";
 
 function edit(text: string, ...changes: Change[]): string {
-  return editText(text, parseRecords(text, "access.toml"), changes);
+  const records = parseRecords(text, "access.toml");
+  return editText(text, records, applyChanges(records, changes));
 }
 
 const file = `# Who may do what.
@@ -490,8 +491,7 @@ t.test("any change to any file is exact and keeps comments and other lines", asy
       for (const wanted of intentions) {
         const planned = changeFor(current.model, wanted);
         if (planned === undefined) continue;
-        const records = parseRecords(current.text, "access.toml");
-        const edited = editText(current.text, records, [planned.change]);
+        const edited = edit(current.text, planned.change);
         requireSays(edited, planned.next);
         requireUntouched(current.text, edited, planned.change);
         current = { text: edited, model: planned.next };
@@ -518,7 +518,7 @@ t.test("several changes at once equal the same changes in sequence", async (t) =
         changes.push(planned.change);
         current = planned.next;
       }
-      requireSays(editText(text, parseRecords(text, "access.toml"), changes), current);
+      requireSays(edit(text, ...changes), current);
     }),
     { numRuns: 200 },
   );
@@ -529,9 +529,9 @@ t.test("removing an addition restores the file", async (t) => {
   fc.assert(
     fc.property(documents, userFields, ({ text, model }, fields) => {
       const add: Change = { kind: "add-user", user: fullUser("brand-new", fields) };
-      const added = editText(text, parseRecords(text, "a"), [add]);
+      const added = edit(text, add);
       const remove: Change = { kind: "remove-user", username: "brand-new" };
-      const removed = editText(added, parseRecords(added, "a"), [remove]);
+      const removed = edit(added, remove);
       requireSays(removed, model);
       requireUntouched(added, removed, remove);
     }),

@@ -3,9 +3,9 @@ import { isDeepStrictEqual } from "node:util";
 import { decodeUtf8 } from "../base/files/guarded.ts";
 import { elementsIn, outline, renderValue, type Statement, type Writable } from "../base/toml.ts";
 import { isSamePlace } from "./entries.ts";
-import { groupHolder, updatedUser, userHolder, writtenGroup, writtenUser } from "./grant.ts";
+import { type Group, type User, writtenGroup, writtenUser } from "./grant.ts";
 import { checkRecords, MAX_ACCESS_FILE_BYTES, TOO_LARGE, UneditableError } from "./parse.ts";
-import { applyChanges, type Change, changedHolder } from "./record-change.ts";
+import { applyChanges, type Change } from "./record-change.ts";
 import { type AccessRecords, isTableName, type TableName, writtenEntry } from "./records.ts";
 
 interface Table {
@@ -220,65 +220,35 @@ class TextEditor {
   }
 }
 
-function findRecord<Item>(records: readonly Item[], isMeant: (record: Item) => boolean) {
-  const index = records.findIndex(isMeant);
-  const record = records[index];
-  if (record === undefined) throw new UneditableError("the record to change is not in the file");
-  return { index, record };
-}
-
-function edit(editor: TextEditor, { users, groups, grants }: AccessRecords, change: Change): void {
-  const holder = changedHolder(change);
-  const grant = () =>
-    findRecord(grants, (known) => "grant" in change && isSamePlace(known, change.grant));
-  switch (change.kind) {
-    case "add-user":
-      editor.append("users", writtenUser(change.user));
-      break;
-    case "update-user": {
-      const { index, record } = findRecord(users, ({ username }) => username === change.username);
-      const wanted = writtenUser(updatedUser(record, change.update));
-      editor.update("users", index, writtenUser(record), wanted);
-      break;
+/** Turns the records of a table into others: those that stay in their order, then new ones. */
+function editTable<Item>(
+  editor: TextEditor,
+  table: TableName,
+  [before, after]: readonly [readonly Item[], readonly Item[]],
+  isSame: (known: Item, other: Item) => boolean,
+  written: (item: Item) => Record<string, Writable>,
+): void {
+  let stayed = 0;
+  for (const [index, record] of before.entries()) {
+    const wanted = after[stayed];
+    if (wanted === undefined || !isSame(record, wanted)) editor.removeTable(table, index);
+    else {
+      if (wanted !== record) editor.update(table, index, written(record), written(wanted));
+      stayed++;
     }
-    case "remove-user":
-    case "remove-group":
-      for (const [index, { username }] of users.entries()) {
-        if (userHolder(username) === holder) editor.removeTable("users", index);
-      }
-      for (const [index, { name }] of groups.entries()) {
-        if (groupHolder(name) === holder) editor.removeTable("groups", index);
-      }
-      for (const [index, grant] of grants.entries()) {
-        if (grant.holder === holder) editor.removeTable("acl", index);
-      }
-      break;
-    case "add-group":
-      editor.append("groups", writtenGroup(change.group));
-      break;
-    case "update-group": {
-      const { index, record } = findRecord(groups, (known) => known.name === change.group.name);
-      editor.update("groups", index, writtenGroup(record), writtenGroup(change.group));
-      break;
-    }
-    case "add-grant":
-      editor.append("acl", writtenEntry(change.grant));
-      break;
-    case "set-grant": {
-      const { index, record } = grant();
-      editor.update("acl", index, writtenEntry(record), writtenEntry(change.grant));
-      break;
-    }
-    case "remove-grant":
-      editor.removeTable("acl", grant().index);
-      break;
   }
+  for (const record of after.slice(stayed)) editor.append(table, written(record));
 }
 
 /** @throws UneditableError if the file is not written as tables */
-export function editText(text: string, records: AccessRecords, changes: readonly Change[]): string {
+export function editText(text: string, before: AccessRecords, after: AccessRecords): string {
   const editor = new TextEditor(text);
-  for (const change of changes) edit(editor, records, change);
+  const { users, groups, grants } = after;
+  const isSameUser = (known: User, { username }: User) => known.username === username;
+  const isSameGroup = (known: Group, { name }: Group) => known.name === name;
+  editTable(editor, "users", [before.users, users], isSameUser, writtenUser);
+  editTable(editor, "groups", [before.groups, groups], isSameGroup, writtenGroup);
+  editTable(editor, "acl", [before.grants, grants], isSamePlace, writtenEntry);
   return editor.finish();
 }
 
@@ -289,12 +259,12 @@ export function editAccess(
   changes: readonly Change[],
   file: string,
 ): { bytes: Uint8Array; records: AccessRecords } {
-  const edited = Buffer.from(editText(decodeUtf8(file, bytes), records, changes));
+  const wanted = applyChanges(records, changes);
+  const edited = Buffer.from(editText(decodeUtf8(file, bytes), records, wanted));
   if (edited.length > MAX_ACCESS_FILE_BYTES) {
     throw new UneditableError(`it would be ${TOO_LARGE}`);
   }
   const after = checkRecords(edited, file);
-  if (isDeepStrictEqual(after, applyChanges(records, changes)))
-    return { bytes: edited, records: after };
+  if (isDeepStrictEqual(after, wanted)) return { bytes: edited, records: after };
   throw new UneditableError("the edit would change more than intended");
 }

@@ -52,56 +52,49 @@ export function latestIssue(user: User | undefined): number {
   return (user?.tokensValidAfter ?? 0) + 1;
 }
 
-function changedUser(user: User, changes: readonly Change[]): User | undefined {
-  let changed = user;
-  for (const change of changes) {
-    if (change.kind === "remove-user") return undefined;
-    if (change.kind === "update-user") changed = updatedUser(changed, change.update);
+function applyChange(records: AccessRecords, change: Change): AccessRecords {
+  const { users, groups, grants } = records;
+  switch (change.kind) {
+    case "add-user":
+      return { ...records, users: [...users, change.user] };
+    case "update-user": {
+      const { username, update } = change;
+      const changed = users.map((known) =>
+        known.username === username ? updatedUser(known, update) : known,
+      );
+      return { ...records, users: changed };
+    }
+    case "add-group":
+      return { ...records, groups: [...groups, change.group] };
+    case "update-group": {
+      const { group } = change;
+      const changed = groups.map((known) => (known.name === group.name ? group : known));
+      return { ...records, groups: changed };
+    }
+    case "remove-user":
+    case "remove-group": {
+      const holder = changedHolder(change);
+      return {
+        ...records,
+        users: users.filter(({ username }) => userHolder(username) !== holder),
+        groups: groups.filter(({ name }) => groupHolder(name) !== holder),
+        grants: grants.filter((grant) => grant.holder !== holder),
+      };
+    }
+    case "add-grant":
+      return { ...records, grants: [...grants, change.grant] };
+    case "set-grant": {
+      const { grant } = change;
+      const changed = grants.map((known) => (isSamePlace(known, grant) ? grant : known));
+      return { ...records, grants: changed };
+    }
+    case "remove-grant":
+      return { ...records, grants: grants.filter((known) => !isSamePlace(known, change.grant)) };
   }
-  return changed;
 }
 
-function changedGrant(grant: Grant, changes: readonly Change[]): Grant | undefined {
-  let changed = grant;
-  for (const change of changes) {
-    if (change.kind === "remove-user" || change.kind === "remove-group") return undefined;
-    if (change.kind === "remove-grant" && isSamePlace(change.grant, grant)) return undefined;
-    if (change.kind === "set-grant" && isSamePlace(change.grant, grant)) changed = change.grant;
-  }
-  return changed;
-}
-
-function changedGroup(group: Group, changes: readonly Change[]): Group | undefined {
-  let changed = group;
-  for (const change of changes) {
-    if (change.kind === "remove-group") return undefined;
-    if (change.kind === "update-group") changed = change.group;
-  }
-  return changed;
-}
-
-/** No change may refer to a record that another one adds. */
-export function applyChanges(
-  { users, groups, grants, boundaries }: AccessRecords,
-  changes: readonly Change[],
-): AccessRecords {
-  const about = Map.groupBy(changes, changedHolder);
-  const kept = users.flatMap(
-    (one) => changedUser(one, about.get(userHolder(one.username)) ?? []) ?? [],
-  );
-  const formed = groups.flatMap(
-    (one) => changedGroup(one, about.get(groupHolder(one.name)) ?? []) ?? [],
-  );
-  const held = grants.flatMap((one) => changedGrant(one, about.get(one.holder) ?? []) ?? []);
-  const added = changes.flatMap((change) => (change.kind === "add-user" ? change.user : []));
-  const founded = changes.flatMap((change) => (change.kind === "add-group" ? change.group : []));
-  const given = changes.flatMap((change) => (change.kind === "add-grant" ? change.grant : []));
-  return {
-    users: [...kept, ...added],
-    groups: [...formed, ...founded],
-    grants: [...held, ...given],
-    boundaries,
-  };
+export function applyChanges(records: AccessRecords, changes: readonly Change[]): AccessRecords {
+  return changes.reduce(applyChange, records);
 }
 
 export interface HolderRecords {

@@ -225,7 +225,8 @@ export async function createAccessFile(
   changes: readonly Change[],
   prepare: () => Promise<void> = async () => {},
 ): Promise<Snapshot | undefined> {
-  const text = editText(header, { users: [], groups: [], grants: [], boundaries: [] }, changes);
+  const none = { users: [], groups: [], grants: [], boundaries: [] };
+  const text = editText(header, none, applyChanges(none, changes));
   const snapshot = parseAccessFile(text, file);
   return withLock(file, async () => {
     if (existsSync(file)) return undefined;
