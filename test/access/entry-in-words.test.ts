@@ -1,6 +1,5 @@
 import t from "tap";
 import { entriesIn } from "../../src/core/access/entries.ts";
-import { notesOnEntry, type Reader } from "../../src/core/access/entry-notes.ts";
 import {
   entryInWords,
   readAttribute,
@@ -10,6 +9,7 @@ import {
 import { groupHolder, userHolder } from "../../src/core/access/grant.ts";
 import { checkRecords, parseAccessFile } from "../../src/core/access/parse.ts";
 import { ownGrants } from "../../src/core/access/snapshot.ts";
+import { notesOnEntry, type Reader } from "../../src/features/console/entry-notes.ts";
 import { grant, groupGrant, user } from "./kit.ts";
 
 t.test("an entry is a sentence for every role and every limit", async (t) => {

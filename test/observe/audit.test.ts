@@ -28,12 +28,12 @@ import {
 import { createAudit } from "../../src/core/observe/audit.ts";
 import { type Author, auditLines } from "../../src/core/observe/audit-line.ts";
 import { type AuditQuestion, searchAudit } from "../../src/core/observe/audit-search.ts";
-import { summarizeAudit } from "../../src/core/observe/audit-summary.ts";
 import { createLog, LineWriter } from "../../src/core/observe/log.ts";
 import { createGrammar } from "../../src/core/query/grammar.ts";
 import { describeShape } from "../../src/core/query/node.ts";
 import { parseQuery } from "../../src/core/query/parse.ts";
 import { openApprovalsIn } from "../../src/features/approvals/approval-file.ts";
+import { summarizeAudit } from "../../src/features/console/audit-summary.ts";
 import { openGatewaySetup, select } from "../gateway/kit.ts";
 import { decodePart } from "../identity/forge.ts";
 import { callTool } from "../journeys/mcp.ts";

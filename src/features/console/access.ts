@@ -7,7 +7,6 @@ import {
   visibleBoundary,
 } from "../../core/access/administration.ts";
 import { type DecidingEntry, entriesAt, isSamePlace } from "../../core/access/entries.ts";
-import { conflictInWords, notesOnEntry } from "../../core/access/entry-notes.ts";
 import {
   type EntryPlace,
   entryInWords,
@@ -92,6 +91,7 @@ import {
   visibleEntries,
   visibleGroupEntries,
 } from "./changes.ts";
+import { conflictInWords, notesOnEntry } from "./entry-notes.ts";
 import {
   boxes,
   checkbox,

@@ -2,7 +2,7 @@
 import { parentPort, workerData } from "node:worker_threads";
 import { searchAsCsv } from "../../core/observe/audit-csv.ts";
 import { searchAudit } from "../../core/observe/audit-search.ts";
-import { summarizeAudit } from "../../core/observe/audit-summary.ts";
+import { summarizeAudit } from "./audit-summary.ts";
 
 const programs = { search: searchAudit, csv: searchAsCsv, summary: summarizeAudit };
 const { program, question }: { program: keyof typeof programs; question: never } = workerData;

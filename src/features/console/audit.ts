@@ -22,10 +22,10 @@ import type {
   AuditQuestion,
   VisibleDatabases,
 } from "../../core/observe/audit-search.ts";
-import type { AuditSummary, SummaryQuestion } from "../../core/observe/audit-summary.ts";
 import { placeName } from "../../core/query/names.ts";
 import { definitions, isOperationName, permissionsOfAll } from "../../core/query/operations.ts";
 import { type PermissionClass, permissionClasses } from "../../core/query/permissions.ts";
+import type { AuditSummary, SummaryQuestion } from "./audit-summary.ts";
 import { failureOf, mayGrantTo } from "./changes.ts";
 import {
   type Failure,

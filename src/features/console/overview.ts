@@ -6,10 +6,10 @@ import { runCooperatively, visitEach } from "../../core/base/cooperative-schedul
 import { type Html, html } from "../../core/base/html.ts";
 import { visibleTokens } from "../../core/http/administration.ts";
 import { expiresSoon } from "../../core/identity/token-file.ts";
-import type { AuditSummary, NameCount, PeriodCount } from "../../core/observe/audit-summary.ts";
 import { splitPlace } from "../../core/query/names.ts";
 import { approvalLink, groupApprovals, timeLeft } from "./approvals.ts";
 import { askAudit, denialReason, draftedPlace, draftGrant, draftLink, visibleTo } from "./audit.ts";
+import type { AuditSummary, NameCount, PeriodCount } from "./audit-summary.ts";
 import {
   empty,
   expiry,

@@ -1,9 +1,7 @@
 /** What else decides where an entry applies: boundaries, groups, other entries, the account. */
 
-import { counted } from "../base/suggestion.ts";
-import { placeName } from "../query/names.ts";
-import { entriesIn, isSamePlace, patternPrefix } from "./entries.ts";
-import { commonLimitsInWords, namesInWords, timeInWords } from "./entry-view.ts";
+import { entriesIn, isSamePlace, patternPrefix } from "../../core/access/entries.ts";
+import { commonLimitsInWords, namesInWords, timeInWords } from "../../core/access/entry-view.ts";
 import {
   type Boundary,
   describePlace,
@@ -14,12 +12,14 @@ import {
   holderText,
   userHolder,
   userOf,
-} from "./grant.ts";
-import { allEntries, callerFor, isMeant, mayHaveTokenGroups } from "./groups.ts";
-import { writeRateLimit } from "./records.ts";
-import { boundaryName, decidingEntry } from "./rights.ts";
-import { EVERY_DATABASE } from "./roles.ts";
-import { ownGrants, type Snapshot } from "./snapshot.ts";
+} from "../../core/access/grant.ts";
+import { allEntries, callerFor, isMeant, mayHaveTokenGroups } from "../../core/access/groups.ts";
+import { writeRateLimit } from "../../core/access/records.ts";
+import { boundaryName, decidingEntry } from "../../core/access/rights.ts";
+import { EVERY_DATABASE } from "../../core/access/roles.ts";
+import { ownGrants, type Snapshot } from "../../core/access/snapshot.ts";
+import { counted } from "../../core/base/suggestion.ts";
+import { placeName } from "../../core/query/names.ts";
 
 /** The reader of a note, who may not see every entry. */
 export interface Reader {

@@ -1,6 +1,5 @@
 import { type FileHandle, open } from "node:fs/promises";
-import { placeName } from "../query/names.ts";
-import { hasOutcome, parseLine, type ReadLine } from "./audit-filter.ts";
+import { hasOutcome, parseLine, type ReadLine } from "../../core/observe/audit-filter.ts";
 import {
   CHUNK_BYTES,
   findAuditFiles,
@@ -11,7 +10,8 @@ import {
   piecesFrom,
   type VisibleDatabases,
   visibilityFilter,
-} from "./audit-search.ts";
+} from "../../core/observe/audit-search.ts";
+import { placeName } from "../../core/query/names.ts";
 
 /** Of a larger file, only `SAMPLE_BYTES` of each period are read. */
 const WHOLE_FILE_BYTES = 48 * 1024 * 1024;
