@@ -194,11 +194,9 @@ export function isOrigin(text: string): boolean {
   return host !== "" && text === `${protocol}//${host}`;
 }
 
-const loopbackHost = /^(?:localhost|127(?:\.\d{1,3}){3}|\[::1\])$/;
-
 /** True for a URL that is safe for secrets: https, or http that stays on this machine. */
 export function isConfidential({ protocol, hostname }: URL): boolean {
-  return protocol === "https:" || (protocol === "http:" && loopbackHost.test(hostname));
+  return protocol === "https:" || (protocol === "http:" && isLoopback(hostname));
 }
 
 function isPlain({ username, password, hash }: URL): boolean {

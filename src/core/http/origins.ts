@@ -3,6 +3,7 @@ import { BlockList, isIP, isIPv6, Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { memoize, memoizeByObject } from "../base/memoize.ts";
 import { Refusal } from "../base/refusal.ts";
+import { isLoopback } from "../config/addresses.ts";
 import { tokenHeaders } from "../config/schema.ts";
 import type { LoginOrigin } from "../identity/throttle.ts";
 import { portOf } from "../upstream/target.ts";
@@ -59,9 +60,7 @@ function clientAddress(
   return hops[0] ?? peer;
 }
 
-const loopback = blockList(["127.0.0.0/8", "::1"]);
-
-export const isLoopbackAddress = memoize((address) => contains(loopback, address), 64);
+export const isLocal = memoize(isLoopback, 64);
 
 /** Forwarding headers are trusted only from `trustedProxies` (CIDRs). */
 export function createPeerReader(
@@ -81,7 +80,7 @@ export function createPeerReader(
         requestId: undefined,
         isTrusted: false,
         isUntrustedProxy:
-          forwardingHeaders.some((name) => headers[name] !== undefined) && isLoopbackAddress(peer),
+          forwardingHeaders.some((name) => headers[name] !== undefined) && isLocal(peer),
       };
     }
     const forwardedFor = single(headers["x-forwarded-for"]) ?? "";
@@ -125,14 +124,10 @@ const hostname = memoize((authority): string => {
   return url?.hostname.replace(/^\[(.*)\]$/, "$1") ?? "";
 }, MEMOIZED_HOSTS);
 
-function isLocalName(host: string): boolean {
-  return host === "localhost" || isLoopbackAddress(host);
-}
-
 /** True if an authority names this machine or the gateway's public URL. */
 function isOwn(gateway: Gateway, authority: string | undefined): boolean {
   const host = hostname(authority ?? "");
-  return isLocalName(host) || (host !== "" && host === hostname(gateway.publicUrl));
+  return isLocal(host) || (host !== "" && host === hostname(gateway.publicUrl));
 }
 
 /**
@@ -160,7 +155,7 @@ function isSameOrigin(gateway: Gateway, origin: string, { peer, request }: Excha
   const requested = URL.parse(`${peer.proto}://${request.headers.host}`);
   if (page === null || requested === null) return false;
   if (page.origin === URL.parse(gateway.publicUrl)?.origin) return true;
-  return isLocalName(hostname(origin)) && portOf(page) === portOf(requested);
+  return isLocal(hostname(origin)) && portOf(page) === portOf(requested);
 }
 
 /** Browsers add Basic credentials that were typed in once to all later requests by themselves. */

@@ -5,7 +5,7 @@ import { sendJson } from "../../core/http/answer.ts";
 import { SMALL_BODY_BYTES } from "../../core/http/body.ts";
 import type { Exchange, ResourceChallenge } from "../../core/http/exchange.ts";
 import type { Gateway } from "../../core/http/gateway.ts";
-import { isLoopbackAddress, requireOwnHost, requireOwnOrigin } from "../../core/http/origins.ts";
+import { isLocal, requireOwnHost, requireOwnOrigin } from "../../core/http/origins.ts";
 import { type Endpoint, type Route, route } from "../../core/http/route.ts";
 import { mcpResource, mcpResources, mcpScopes, metadataPaths } from "../oauth/server/protocol.ts";
 import { authenticatePrincipal, principals, type TokenSources } from "./authenticate.ts";
@@ -49,8 +49,7 @@ async function authenticate(
 ): Promise<void> {
   // Clients that reach the gateway only from this machine may be pages with a rebound DNS name.
   const { localAddress = "" } = exchange.request.socket;
-  const isLocal = isLoopbackAddress(localAddress.replace(/^::ffff:/, ""));
-  if (isLocal && !exchange.peer.isTrusted) requireOwnHost(gateway, exchange);
+  if (isLocal(localAddress) && !exchange.peer.isTrusted) requireOwnHost(gateway, exchange);
   requireOwnOrigin(gateway, exchange);
   if (!gateway.configuration.auth.enabled) return;
   const { authorization } = exchange.request.headers;
