@@ -4,13 +4,14 @@ import {
   fstatSync,
   lstatSync,
   openSync,
-  readSync,
+  readFileSync,
   type Stats,
   statSync,
 } from "node:fs";
 import { homedir } from "node:os";
 import { join, resolve } from "node:path";
 import type { TomlTable } from "smol-toml";
+import { systemCode } from "../base/client-error.ts";
 import {
   decodeUtf8,
   isOwn,
@@ -99,24 +100,17 @@ function readRegular(file: string): Uint8Array {
         : "is not a regular file";
       throw new ConfigurationError([{ source: file, reason }]);
     }
-    return readBounded(descriptor, file);
+    return readBounded(descriptor, stats, file);
   } finally {
     closeSync(descriptor);
   }
 }
 
-/** Reads to the end or to the limit, since the reported size of a file may be wrong. */
-function readBounded(descriptor: number, file: string): Uint8Array {
-  const buffer = new Uint8Array(LARGEST_BYTES + 1);
-  let length = 0;
-  for (;;) {
-    const count = readSync(descriptor, buffer, length, buffer.length - length, null);
-    if (count === 0) return buffer.slice(0, length);
-    length += count;
-    if (length > LARGEST_BYTES) {
-      throw new ConfigurationError([{ source: file, reason: "is larger than 1 MiB" }]);
-    }
-  }
+/** The reported size of a file may be wrong. */
+function readBounded(descriptor: number, { size }: Stats, file: string): Uint8Array {
+  const bytes = size > LARGEST_BYTES ? undefined : readFileSync(descriptor);
+  if (bytes !== undefined && bytes.length <= LARGEST_BYTES) return bytes;
+  throw new ConfigurationError([{ source: file, reason: "is larger than 1 MiB" }]);
 }
 
 /** Anyone may own the working directory, so a file in it must be the caller's own. */
@@ -145,7 +139,7 @@ function readLocal(file: string): SearchResult | undefined {
       const remedy = `chmod go-w ${shellQuoted(file)}`;
       return skippedFile(file, "its group or others may write it", remedy);
     }
-    return { file, bytes: readBounded(descriptor, file), warnings: [] };
+    return { file, bytes: readBounded(descriptor, stats, file), warnings: [] };
   } finally {
     closeSync(descriptor);
   }
@@ -165,7 +159,7 @@ function unlessMissing<T>(read: () => T, file: string): T | undefined {
     return read();
   } catch (error) {
     if (error instanceof ConfigurationError) throw error;
-    const code = error instanceof Error && "code" in error ? error.code : undefined;
+    const code = systemCode(error);
     if (code === "ENOENT" || code === "ENOTDIR") return undefined;
     const reason = `cannot be read (${code})`;
     throw new ConfigurationError([{ source: file, reason }], { cause: error });

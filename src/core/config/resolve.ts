@@ -2,6 +2,7 @@ import { createPrivateKey, type KeyObject } from "node:crypto";
 import { closeSync, constants, fstatSync, openSync, readFileSync } from "node:fs";
 import { dirname, resolve } from "node:path";
 import type { z } from "zod";
+import { systemCode } from "../base/client-error.ts";
 import { permissionProblem } from "../base/files/guarded.ts";
 import type { ValuePath } from "../base/toml.ts";
 import { sqliteDirectory, unixSocketPath } from "./addresses.ts";
@@ -106,7 +107,7 @@ export function readCredential(
     // Without O_NONBLOCK, a pipe would block the start forever.
     descriptor = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
   } catch (error) {
-    const code = error instanceof Error && "code" in error ? String(error.code) : "unknown error";
+    const code = systemCode(error) || "unknown error";
     throw Object.assign(refusal(`a file that can be read (${code}: ${path})`), { cause: error });
   }
   try {

@@ -2,6 +2,7 @@ import { readdirSync } from "node:fs";
 import { mkdir, readdir, rm } from "node:fs/promises";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
+import { systemCode } from "../base/client-error.ts";
 import {
   fingerprint,
   giveToDirectoryOwner,
@@ -85,7 +86,7 @@ async function makeDirectory(directory: string): Promise<void> {
   try {
     await mkdir(directory, { mode: 0o700 });
   } catch (error) {
-    if (error instanceof Error && "code" in error && error.code === "EEXIST") return;
+    if (systemCode(error) === "EEXIST") return;
     throw error;
   }
   giveToDirectoryOwner(directory);

@@ -42,7 +42,7 @@ export interface AnswerSink {
    * @throws Refusal if the response may not be passed on
    */
   receive?: ((head: AnswerHead) => Promise<ResponseHandling>) | undefined;
-  /** @throws Refusal if the head cannot be sent */
+  /** @throws Error if the head cannot be sent, which is the fault of the upstream */
   begin(status: number, handling: ResponseHandling): void;
   /** Returns false if the sink wants nothing more until it calls `whenDrained`. */
   write(piece: Buffer): boolean;
@@ -100,12 +100,7 @@ export class ClientAnswer implements AnswerSink {
     const rawHeaders = this.#options.selectHeaders?.(status, raw) ?? raw;
     // A 304 to a query or a message never replaces content.
     const own = status === NOT_MODIFIED ? withoutLength(rawHeaders) : rawHeaders;
-    try {
-      this.#response.writeHead(status, answerHeaders(own).concat(this.#options.answerHeaders));
-    } catch (cause) {
-      // An invalid status or header is the upstream's fault, not the client's.
-      throw new Refusal("upstream_broken", { cause });
-    }
+    this.#response.writeHead(status, answerHeaders(own).concat(this.#options.answerHeaders));
     if (isStream) this.#response.flushHeaders();
   }
 
