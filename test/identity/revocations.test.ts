@@ -158,7 +158,7 @@ t.test("an invalid line prevents a start and changes nothing at run time", async
   for (const line of wrong) {
     writeFileSync(file, `${good}${line}\n${good}`);
     const reading = readRevocations(file, { checkRead: true });
-    await t.rejects(reading, { name: "RevocationFileError", message: `${file}:2: ` }, line);
+    await t.rejects(reading, { name: "UnsafeFileError", message: `${file}:2: ` }, line);
   }
   const { code, stdout, stderr } = await runCommand(gateway.home, ["serve", "--port", "0"]);
   t.equal(code, 1);
@@ -241,7 +241,7 @@ t.test("all lines of a long file stay in force as the file changes", async (t) =
 
   writeFileSync(file, `${lines.join("\n")}\nnonsense\n`);
   await live.reload();
-  t.match(failures, [{ name: "RevocationFileError", message: `${file}:20001: ` }]);
+  t.match(failures, [{ name: "UnsafeFileError", message: `${file}:20001: ` }]);
   t.ok(areAllInForce(), "an invalid line removes nothing");
 
   const taken: [how: string, text: string, count: number][] = [

@@ -4,6 +4,7 @@ import { CompactSign, importJWK } from "jose";
 import type { Test } from "tap";
 import t from "tap";
 import * as z from "zod";
+import { UnsafeFileError } from "../../src/core/base/files/guarded.ts";
 import {
   type PinnedKeys,
   type SigningAlgorithm,
@@ -11,7 +12,7 @@ import {
   verifyPinned,
   verifySignature,
 } from "../../src/core/identity/jwt-verification.ts";
-import { KeyFileError, keyFilesIn } from "../../src/core/identity/key-file.ts";
+import { keyFilesIn } from "../../src/core/identity/key-file.ts";
 import { importVerifyingKey, makeKey, openKeyRing } from "../../src/core/identity/key-store.ts";
 import { refusalOf } from "../access/kit.ts";
 import { corpus } from "../kit/corpora.ts";
@@ -65,7 +66,7 @@ async function open(t: Test, keys: readonly Jwk[]): Promise<PinnedKeys | undefin
     const ring = await openKeyRing(keyFilesIn(directory, { checkRead: true }), algorithm);
     return { algorithm, verifier: (kid) => ring.verifier(safe(kid)) };
   } catch (error) {
-    if (error instanceof KeyFileError) return undefined;
+    if (error instanceof UnsafeFileError) return undefined;
     throw error;
   }
 }

@@ -10,6 +10,7 @@ import {
   readGuarded,
   replaceFile,
   syncDirectory,
+  UnsafeFileError,
 } from "../base/files/guarded.ts";
 import { lockFilePath, withLock } from "../base/files/lock.ts";
 import { watchFile } from "../base/files/watch.ts";
@@ -29,26 +30,19 @@ export function hasKeyFiles(serviceDirectory: string): boolean {
   return isThere(directory) && readdirSync(directory).length > 0;
 }
 
-export class KeyFileError extends Error {
-  constructor(file: string, reason: string) {
-    super(`${file}: ${reason}`);
-    this.name = "KeyFileError";
-  }
-}
-
 async function readKeyFile(file: string, options: { checkRead: boolean }): Promise<StoredKey> {
   const content = parseIfJson(await readGuarded(file, options));
-  if (content === undefined) throw new KeyFileError(file, "is not JSON");
+  if (content === undefined) throw new UnsafeFileError(file, "is not JSON");
   const { data: stored, error } = storedKeyShape.safeParse(content);
   if (stored === undefined) {
     const name = error.issues[0]?.path.join(".") ?? "";
-    throw new KeyFileError(file, `is not a signing key: \`${name}\` is invalid`);
+    throw new UnsafeFileError(file, `is not a signing key: \`${name}\` is invalid`);
   }
   if (path.basename(file) !== `${stored.kid}.json`) {
-    throw new KeyFileError(file, "is not named after its `kid`");
+    throw new UnsafeFileError(file, "is not named after its `kid`");
   }
   if (await canSign(stored)) return stored;
-  throw new KeyFileError(file, `does not contain a private key for ${stored.alg}`);
+  throw new UnsafeFileError(file, `does not contain a private key for ${stored.alg}`);
 }
 
 function keyFilePath(directory: string, kid: string): string {

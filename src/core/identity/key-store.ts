@@ -84,7 +84,7 @@ type KeyPlan = (keys: readonly StoredKey[]) => Promise<readonly KeyChange[]>;
 /** Storage of signing keys, for example a directory of files (`key-file.ts`). */
 export interface KeyStore {
   readonly place: string;
-  /** Newest first. @throws KeyFileError or UnsafeFileError if a key cannot be used */
+  /** Newest first. @throws UnsafeFileError if a key cannot be used */
   read(): Promise<readonly StoredKey[]>;
   /** Includes the names of unusable keys. */
   names(): Promise<readonly string[]>;
@@ -260,7 +260,7 @@ export class KeyRing {
   }
 }
 
-/** @throws Error if no key signs, KeyFileError or UnsafeFileError if a key cannot be used */
+/** @throws Error if no key signs, UnsafeFileError if a key cannot be used */
 export async function loadKeyRing(store: KeyStore, algorithm: SigningAlgorithm): Promise<KeyRing> {
   const usable = (await store.read()).filter(
     (key) => key.alg === algorithm && keyState(key) !== "expired",
@@ -282,7 +282,7 @@ export async function loadKeyRing(store: KeyStore, algorithm: SigningAlgorithm):
  * Creates the first key if none signs.
  *
  * @param onReplaced called if there had been keys before
- * @throws KeyFileError or UnsafeFileError if a key cannot be used
+ * @throws UnsafeFileError if a key cannot be used
  */
 export async function openKeyRing(
   store: KeyStore,
@@ -310,7 +310,7 @@ export type LiveKeyRing = Awaited<ReturnType<typeof openLiveKeyRing>>;
  * accepted, but deleted keys are still dropped.
  *
  * @param options.mayCreate true if a missing key may be created
- * @throws Error if no key signs, KeyFileError or UnsafeFileError if a key cannot be used at startup
+ * @throws Error if no key signs, UnsafeFileError if a key cannot be used at startup
  */
 export async function openLiveKeyRing(
   store: KeyStore,

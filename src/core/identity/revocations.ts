@@ -10,6 +10,7 @@ import {
   parseLine,
   readGuardedBytes,
   replaceFile,
+  UnsafeFileError,
 } from "../base/files/guarded.ts";
 import { withLock } from "../base/files/lock.ts";
 import { followFiles } from "../base/files/watch.ts";
@@ -40,7 +41,7 @@ export function accountOf(revocations: Pick<Revocations, "earliestIssue">, name:
 
 /** Storage of revocations, for example a file (`revocationsIn`). */
 export interface RevocationStore {
-  /** @throws RevocationFileError, UnsafeFileError or the file system's error */
+  /** @throws UnsafeFileError or the file system's error */
   read(): Promise<Revocations & { readonly count: number }>;
   /** @throws Refusal `revocation_failed`. The token is not revoked then. */
   revokeToken(token: Pick<TokenClaims, "tokenId" | "expiresAt">): Promise<void>;
@@ -111,13 +112,7 @@ const tokenShape = z.strictObject({ jti: z.string().min(1).max(128), until: seco
 const userShape = z.strictObject({ user: username, before: seconds });
 export const lineShape = z.union([tokenShape, userShape]);
 
-class RevocationFileError extends Error {
-  override readonly name = "RevocationFileError";
-
-  constructor(file: string, line: number) {
-    super(`${file}:${line}: must be JSON of the form {"jti", "until"} or {"user", "before"}`);
-  }
-}
+const lineForm = 'must be JSON of the form {"jti", "until"} or {"user", "before"}';
 
 /** Also the key by which revocations are compared. */
 function toLine(revocation: Revocation): string {
@@ -132,7 +127,7 @@ function* contentsSteps(file: string, bytes: Buffer) {
   yield* visitEach(lines, (line, index) => {
     if (line.trim() === "") return;
     const revocation = parseLine(lineShape, line);
-    if (revocation === undefined) throw new RevocationFileError(file, index + 1);
+    if (revocation === undefined) throw new UnsafeFileError(`${file}:${index + 1}`, lineForm);
     revocations.set(toLine(revocation), revocation);
   });
   // An incomplete line was not acknowledged, but a complete one may lack its newline.
@@ -146,7 +141,7 @@ async function readContents(file: string, checkRead: boolean) {
   return runCooperatively(contentsSteps(file, await readGuardedBytes(file, { checkRead })));
 }
 
-/** @throws RevocationFileError, UnsafeFileError or the file system's error */
+/** @throws UnsafeFileError or the file system's error */
 export async function readRevocations(
   file: string,
   { checkRead }: { checkRead: boolean },
@@ -241,7 +236,7 @@ const RETRY_MS = 2000;
  *
  * @param options.onLost called with the number of revocations that are missing in the file
  * @param options.broadcastReload resolves when the other workers have reloaded
- * @throws RevocationFileError, UnsafeFileError or the file system's error if the first load fails
+ * @throws UnsafeFileError or the file system's error if the first load fails
  */
 export async function openRevocations(
   file: string,

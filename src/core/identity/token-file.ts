@@ -11,6 +11,7 @@ import {
   parseLine,
   readGuardedBytes,
   replaceFile,
+  UnsafeFileError,
 } from "../base/files/guarded.ts";
 import { withLock } from "../base/files/lock.ts";
 import { canPass, followFiles } from "../base/files/watch.ts";
@@ -88,17 +89,15 @@ export function writtenToken(token: IssuedToken): object {
   };
 }
 
-class TokenFileError extends Error {
-  override readonly name = "TokenFileError";
-}
-
 function* tokensSteps(file: string, bytes: Buffer): Steps<TokenIndex> {
   const index = new TokenIndex();
   yield* visitEach(decodeUtf8(file, bytes).split("\n"), (line, at) => {
     if (line.trim() === "") return;
     const token = parseLine(recordShape, line);
     // The line is not quoted, because it may be a pasted token.
-    if (token === undefined) throw new TokenFileError(`${file}:${at + 1}: is not an issued token`);
+    if (token === undefined) {
+      throw new UnsafeFileError(`${file}:${at + 1}`, "is not an issued token");
+    }
     index.add(token);
   });
   return index;
@@ -132,7 +131,7 @@ export function inventoryIn(file: string, options: { checkRead: boolean }): Toke
 /**
  * Follows the file. A token that is not in it any more opens nothing. A broken file changes nothing.
  *
- * @throws TokenFileError, UnsafeFileError or the file system's error if the first load fails
+ * @throws UnsafeFileError or the file system's error if the first load fails
  */
 export async function openTokenInventory(
   file: string,

@@ -120,26 +120,22 @@ export class DatabaseFiles {
   }
 }
 
-class DirectoryInUseError extends Error {
-  constructor(directory: string, cause: unknown) {
-    super(`Another engine uses the databases in ${directory}. Stop it, or use another directory.`, {
-      cause,
-    });
-    this.name = "DirectoryInUseError";
-  }
-}
-
 /**
  * Locks a directory and returns a function that unlocks it, as the end of the process also does.
  * Waits for an engine that is shutting down.
  *
- * @throws DirectoryInUseError after ten seconds, or an Error if the directory cannot be locked
+ * @throws Error after ten seconds, and if the directory cannot be locked
  */
 export async function lockDirectory(directory: string): Promise<() => void> {
   try {
     return await takeLock(join(directory, "engine"));
   } catch (error) {
-    if (error instanceof LockTimeoutError) throw new DirectoryInUseError(directory, error);
+    if (error instanceof LockTimeoutError) {
+      const remedy = "Stop it, or use another directory.";
+      throw new Error(`Another engine uses the databases in ${directory}. ${remedy}`, {
+        cause: error,
+      });
+    }
     if (error instanceof LockRefusedError) {
       throw new Error(`The engine may not write to ${directory}.`, { cause: error });
     }

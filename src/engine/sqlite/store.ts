@@ -328,7 +328,7 @@ interface SqliteOptions {
 /**
  * Creates the directory (mode 0700) and the database `main` if needed.
  *
- * @throws DirectoryInUseError, or the file system's error if the directory cannot be used
+ * @throws Error if the directory is in use or cannot be used
  */
 export async function openSqliteStore(directory: string, options: SqliteOptions): Promise<Store> {
   const files = new DatabaseFiles(directory);

@@ -189,7 +189,7 @@ export function ownerName(file: string): string {
   }
 }
 
-/** A file that holds secrets or decides access is unsafe to use. */
+/** A file that holds secrets or decides access must not be used: its mode or its content is wrong. */
 export class UnsafeFileError extends Error {
   readonly reason: string;
 

@@ -283,7 +283,7 @@ export type AuthorizationServer = Awaited<ReturnType<typeof openAuthorizationSer
  * Opens the authorization server for the gateway's own users. It supports the authorization code
  * flow with PKCE for public clients, and issues tokens for one resource.
  *
- * @throws KeyFileError, UnsafeFileError or the store's error if the state cannot be used
+ * @throws UnsafeFileError or the store's error if the state cannot be used
  */
 export async function openAuthorizationServer(given: AuthorizationServerOptions) {
   const { issuer, log, state, countRequests, originOf } = given;

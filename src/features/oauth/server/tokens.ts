@@ -13,7 +13,7 @@ import type { StateStore } from "./state-store.ts";
 
 export type SigningKeys = Awaited<ReturnType<typeof openSigningKeys>>;
 
-/** Creates the first key if necessary. @throws KeyFileError or UnsafeFileError */
+/** Creates the first key if necessary. @throws UnsafeFileError */
 export async function openSigningKeys(store: KeyStore) {
   const ring = await openKeyRing(store, SIGNING_ALGORITHM);
   const usable = (await store.read()).filter(
