@@ -322,38 +322,35 @@ function isTable(value: unknown): value is TomlTable {
   return isObject(value) && !(value instanceof Date);
 }
 
-function readTable(
-  table: TableName,
-  record: unknown,
-  index: number,
-  report: Report,
-): TomlTable | undefined {
-  if (!isTable(record)) {
-    report({ table, index, key: undefined, reason: "not a table" });
-    return undefined;
-  }
-  const allowed: readonly string[] = tables[table];
-  for (const key of Object.keys(record)) {
-    if (allowed.includes(key)) continue;
-    const meant = suggestion(key, allowed);
-    // Any other key may be pasted text such as a secret, so it is not quoted.
-    const name = meant === undefined ? "" : ` ${quoteName(key)}`;
-    const reason = `unknown key${name}; allowed: ${allowed.join(", ")}${formatHint(meant)}`;
-    report({ table, index, key, reason });
-  }
-  return record;
-}
-
 type Fail = (key: string, rule: string, reason?: string) => void;
 
-/** Does not report a missing key that was already reported as misspelled. */
-function failing(table: TableName, record: TomlTable, index: number, report: Report): Fail {
+/** @param read also reports what is wrong: with a key by `fail`, with the whole record by `refuse` */
+function recordReader<Read>(
+  table: TableName,
+  read: (record: TomlTable, fail: Fail, refuse: (reason: string) => void) => Read | undefined,
+) {
   const allowed: readonly string[] = tables[table];
-  return (key, rule, reason = `\`${key}\` ${rule}`) => {
-    const isThere = Object.hasOwn(record, key);
-    const others = Object.keys(record).filter((other) => !allowed.includes(other));
-    if (!isThere && others.some((other) => suggestion(other, allowed) === key)) return;
-    report({ table, index, key, rule, reason: isThere ? reason : `${reason}; it is missing` });
+  return (record: unknown, index: number, report: Report): Read | undefined => {
+    const refuse = (reason: string) => report({ table, index, key: undefined, reason });
+    if (!isTable(record)) {
+      refuse("not a table");
+      return undefined;
+    }
+    const others = Object.keys(record).filter((key) => !allowed.includes(key));
+    for (const key of others) {
+      const meant = suggestion(key, allowed);
+      // Any other key may be pasted text such as a secret, so it is not quoted.
+      const name = meant === undefined ? "" : ` ${quoteName(key)}`;
+      const reason = `unknown key${name}; allowed: ${allowed.join(", ")}${formatHint(meant)}`;
+      report({ table, index, key, reason });
+    }
+    const fail: Fail = (key, rule, reason = `\`${key}\` ${rule}`) => {
+      const isThere = Object.hasOwn(record, key);
+      // A missing key may have been reported as misspelled.
+      if (!isThere && others.some((other) => suggestion(other, allowed) === key)) return;
+      report({ table, index, key, rule, reason: isThere ? reason : `${reason}; it is missing` });
+    };
+    return read(record, fail, refuse);
   };
 }
 
@@ -364,9 +361,7 @@ const groupRule = `must be a local group's name, ${plainNameRule}, or \`prefix:\
 const otherNameForm = "the name of another user, or of a user of an issuer with its `prefix:`";
 
 /** Returns undefined if a problem was reported that makes the user unusable. */
-export function readUser(value: unknown, index: number, report: Report): User | undefined {
-  const record = readTable("users", value, index, report);
-  if (record === undefined) return undefined;
+export const readUser = recordReader("users", (record, fail): User | undefined => {
   const { username, email, password_hash: passwordHash, same_as: sameAs } = record;
   const { disabled = false, tokens_valid_after: tokensValidAfter = 0 } = record;
   const attributes =
@@ -388,7 +383,6 @@ export function readUser(value: unknown, index: number, report: Report): User | 
     const user = { username, email, passwordHash, disabled, tokensValidAfter };
     return updatedUser(user, { attributes, sameAs });
   }
-  const fail = failing("users", record, index, report);
   if (!isNamed) fail("username", nameRule);
   if (!isMail) fail("email", "must be a string of 1 to 254 printable characters");
   if (!isHash) {
@@ -401,20 +395,17 @@ export function readUser(value: unknown, index: number, report: Report): User | 
   if (attributes === undefined) fail("attributes", `must be ${attributesForm}`);
   if (!isOther) fail("same_as", `must be ${otherNameForm}`);
   return undefined;
-}
+});
 
-export function readGroup(value: unknown, index: number, report: Report): Group | undefined {
-  const record = readTable("groups", value, index, report);
-  if (record === undefined) return undefined;
+export const readGroup = recordReader("groups", (record, fail): Group | undefined => {
   const { name } = record;
   const members = readMembers(record.members);
   const isNamed = isLocalGroupName(name);
   if (isNamed && members !== undefined) return { name, members };
-  const fail = failing("groups", record, index, report);
   if (!isNamed) fail("name", `must be ${plainNameRule}`);
   if (members === undefined) fail("members", `must be ${membersForm}`);
   return undefined;
-}
+});
 
 const twoHolders = "either `username` or `group` is allowed, not both";
 
@@ -440,10 +431,7 @@ function readKeys(
   return isGood;
 }
 
-export function readBoundary(value: unknown, index: number, report: Report): Boundary | undefined {
-  const record = readTable("boundaries", value, index, report);
-  if (record === undefined) return undefined;
-  const fail = failing("boundaries", record, index, report);
+export const readBoundary = recordReader("boundaries", (record, fail, refuse) => {
   const { via } = record;
   if (via !== "mcp" && via !== "query") {
     fail("via", 'must be "mcp" or "query"');
@@ -451,26 +439,22 @@ export function readBoundary(value: unknown, index: number, report: Report): Bou
   }
   const bounds = Object.keys(record).some((key) => boundingKeys.includes(key));
   if (!bounds) {
-    const reason = `the boundary limits nothing; one of ${boundingKeys.join(", ")} is required`;
-    report({ table: "boundaries", index, key: undefined, reason });
+    refuse(`the boundary limits nothing; one of ${boundingKeys.join(", ")} is required`);
   }
   const isForBoth = "username" in record && "group" in record;
   if (isForBoth) fail("group", twoHolders, twoHolders);
   const boundary: Boundary = { via };
   const isRead = readKeys(record, boundaryKeys, boundary, fail);
   return isRead && bounds && !isForBoth ? boundary : undefined;
-}
+});
 
-export function readGrant(value: unknown, index: number, report: Report): Grant | undefined {
-  const record = readTable("acl", value, index, report);
-  if (record === undefined) return undefined;
+export const readGrant = recordReader("acl", (record, fail): Grant | undefined => {
   const { database, role } = record;
   const isOfGroup = "group" in record;
   const isForBoth = isOfGroup && "username" in record;
   const holder = isOfGroup ? readGroupHolder(record.group) : readUserHolder(record.username);
   const isPlace = isDatabaseOrEvery(database);
   const given = entryRoles.find((known) => known === role);
-  const fail = failing("acl", record, index, report);
   if (holder !== undefined && !isForBoth && isPlace && given !== undefined) {
     const grant: Grant = { holder, database, role: given };
     return readKeys(record, entryKeys, grant, fail) ? grant : undefined;
@@ -491,7 +475,7 @@ export function readGrant(value: unknown, index: number, report: Report): Grant 
     fail("role", `must be one of ${entryRoles.join(", ")}${hint}`);
   }
   return undefined;
-}
+});
 
 interface ReadRecords {
   readonly users: readonly (User | undefined)[];
