@@ -89,25 +89,19 @@ function authenticateCaller(
   }
   const { request, routed } = exchange;
   const { authorization } = request.headers;
-  const acceptExternal = (external: ExternalToken) => {
+  const acceptExternal = (external: ExternalToken): undefined => {
     exchange.authenticated = externalCaller(access.snapshot, revocations, external);
   };
-  const accept = (own: Omit<TokenClaims, "role">) => {
+  const accept = (own: Omit<TokenClaims, "role">): undefined => {
     exchange.authenticated = tokenCaller(access.snapshot, revocations, own);
   };
   if (routed.accept.includes("bearer") && authorization?.startsWith("Bearer ")) {
     // To check the form of a long token takes longer than to find it.
     const token = authorization.slice("Bearer ".length);
     const external = issuers?.recall(token, "query");
-    if (external !== undefined) {
-      acceptExternal(external);
-      return undefined;
-    }
+    if (external !== undefined) return acceptExternal(external);
     const own = tokens.recall(token);
-    if (own !== undefined) {
-      accept(own);
-      return undefined;
-    }
+    if (own !== undefined) return accept(own);
   }
   const credential = readCredential(request.headers, routed.accept);
   if (usesBasic(request)) requireSameOrigin(gateway, exchange);
@@ -115,15 +109,12 @@ function authenticateCaller(
   const { token } = credential;
   if (isOpaque(token)) {
     const issued = findIssued(inventory, tokens.metrics, token);
-    if (issued instanceof Promise) return issued.then(accept);
-    accept(issued);
-    return undefined;
+    return issued instanceof Promise ? issued.then(accept) : accept(issued);
   }
   if (issuers !== undefined && claimedIssuer(token) !== configuration.auth.issuer) {
     return issuers.verify(token, "query").then(acceptExternal);
   }
-  accept(tokens.verify(token));
-  return undefined;
+  return accept(tokens.verify(token));
 }
 
 /** @throws Refusal `credentials_invalid`, `too_many_attempts` or `login_busy` */
@@ -136,16 +127,13 @@ function authenticateUser(
   // Text that is not the name of a user may be a mistyped password.
   if (access.snapshot.users.has(username)) exchange.claimedName = username;
   const origin = loginOrigin(exchange.peer, exchange.request);
-  const accept = (user: User) => {
+  const accept = (user: User): undefined => {
     const caller = passwordCaller(user);
     caller.identify(access.snapshot);
     exchange.authenticated = caller;
   };
   const known = passwords.recall(access.snapshot, username, password, origin);
-  if (known !== undefined) {
-    accept(known);
-    return undefined;
-  }
+  if (known !== undefined) return accept(known);
   return passwords.verify(username, password, origin).then(accept);
 }
 
