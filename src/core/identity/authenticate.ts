@@ -221,21 +221,24 @@ export function claimsLogin(token: string, loginIssuer: string): boolean {
   }
 }
 
-interface OwnToken extends Pick<TokenClaims, "username" | "tokenId"> {
-  readonly clientId?: string;
+interface NamedToken extends Pick<TokenClaims, "username" | "tokenId"> {
+  readonly clientId?: string | undefined;
+  /** Of an external token. */
+  readonly issuer?: string;
 }
 
 /** The refusal of a verified token, which the audit names. */
-export function refusedToken(code: RefusalCode, token: OwnToken, detail?: string): Refusal {
-  const { username: user, tokenId, clientId: client } = token;
-  return new Refusal(code, { ...(detail && { detail }), token: { user, tokenId, client } });
+export function refusedToken(code: RefusalCode, token: NamedToken, detail?: string): Refusal {
+  const { username: user, tokenId, clientId: client, issuer } = token;
+  const named = { user, tokenId, client, ...(issuer && { issuer }) };
+  return new Refusal(code, { ...(detail && { detail }), token: named });
 }
 
 /** Checks user and revocations of a verified token. @throws Refusal `user_gone`, `token_revoked` */
 export function identify(
   snapshot: Snapshot,
   revocations: Pick<Revocations, "isRevoked">,
-  token: OwnToken & Pick<TokenClaims, "credential" | "issuedAt">,
+  token: NamedToken & Pick<TokenClaims, "credential" | "issuedAt">,
 ): User {
   // Most callers have the credential of a password.
   const isSignIn = token.credential.startsWith("@");
@@ -259,17 +262,12 @@ export function tokenCaller(
   token: Omit<TokenClaims, "role"> & ValidToken,
 ): Authenticated {
   const { username, database: tokenDatabase, tokenId, expiresAt } = token;
-  requireValid(token);
-  identify(snapshot, revocations, token);
-  return {
-    subject: { username, tokenDatabase },
-    tokenId,
-    expiresAt,
-    identify(current) {
-      requireValid(token);
-      return identify(current, revocations, token);
-    },
+  const identifyOwn = (current: Snapshot) => {
+    requireValid(token);
+    return identify(current, revocations, token);
   };
+  identifyOwn(snapshot);
+  return { subject: { username, tokenDatabase }, tokenId, expiresAt, identify: identifyOwn };
 }
 
 /**
@@ -290,35 +288,25 @@ export function externalCaller(
     ...(groups && { groups }),
     ...(attributes && { attributes }),
   };
-  const about = { issuer, user: username, tokenId, client };
-  const revoked = (detail: string) => new Refusal("token_revoked", { detail, token: about });
+  const token = { issuer, username, tokenId, clientId: client, expiresAt, isKept: external.isKept };
+  const revoked = (detail: string) => refusedToken("token_revoked", token, detail);
   function identifyExternal(current: Snapshot): User {
-    if (expiresAt <= epochSeconds()) throw new Refusal("token_expired", { token: about });
-    if (external.isKept?.() === false) {
-      throw new Refusal("token_invalid", { detail: "no longer known", token: about });
-    }
+    requireValid(token);
     const user = current.users.get(username) ?? blankUser(username);
     if (user.disabled) throw revoked("disabled");
     if (issuedAt <= user.tokensValidAfter) throw revoked("tokens_valid_after");
     if (revocations.isRevoked({ username, tokenId, issuedAt })) throw revoked("revoked");
     if (isLoggedOut(revocations, external, { username, issuedAt })) throw revoked("signed_out");
     if (groupsProblem !== undefined) {
-      throw new Refusal("groups_unavailable", { detail: groupsProblem, token: about });
+      throw refusedToken("groups_unavailable", token, groupsProblem);
     }
     if (effectiveGrants(current, subject).size === 0) {
-      throw new Refusal("no_grant", { detail: "no_grant", token: about });
+      throw refusedToken("no_grant", token, "no_grant");
     }
     return user;
   }
   identifyExternal(snapshot);
-  return {
-    subject,
-    tokenId,
-    expiresAt,
-    client,
-    droppedGroups,
-    identify: identifyExternal,
-  };
+  return { subject, tokenId, expiresAt, client, droppedGroups, identify: identifyExternal };
 }
 
 /** The caller whose password was verified, until the user has another one or is disabled. */
@@ -340,9 +328,9 @@ export function passwordCaller(verified: User): Authenticated {
   };
 }
 
-interface ValidToken extends OwnToken, Pick<TokenClaims, "expiresAt"> {
+interface ValidToken extends NamedToken, Pick<TokenClaims, "expiresAt"> {
   /** False once its key was revoked, or its record was deleted. */
-  readonly isKept?: () => boolean;
+  readonly isKept?: (() => boolean) | undefined;
 }
 
 /** Checks a verified token again. @throws Refusal `token_expired` or `token_invalid` */
