@@ -41,6 +41,7 @@ import {
   EVERY_DATABASE,
   isExternalGroup,
   isExternalUsername,
+  issuerPrefix,
   mayGrant,
   outranks,
   type Role,
@@ -58,11 +59,6 @@ import {
 
 /** The operator at the command line could edit the access file by hand anyway. */
 export type Actor = Subject | "operator";
-
-/** `<prefix>:` of a user or group of an issuer, and empty for another name. */
-function issuerPrefix(name: string): string {
-  return name.slice(0, name.indexOf(":") + 1);
-}
 
 /** Names, and `<prefix>:` for all users of an issuer, whose groups only their tokens know. */
 function possibleMembers({ groups }: Snapshot, group: string): readonly string[] {

@@ -22,7 +22,7 @@ import {
   type Subject,
   userHolder,
 } from "./grant.ts";
-import { outranks } from "./roles.ts";
+import { issuerPrefix, outranks } from "./roles.ts";
 import { ownGrants, type Snapshot } from "./snapshot.ts";
 
 /** A user, with the groups and attributes of the token if there is one. */
@@ -40,10 +40,6 @@ const membershipsIn = memoizeByObject((groups: ReadonlyMap<string, Group>) => {
 /** The names of the local groups that have a user as a member. */
 export function listLocalGroups({ groups }: Snapshot, username: string): readonly string[] {
   return groups.size === 0 ? [] : (membershipsIn(groups).get(username) ?? []);
-}
-
-function issuerPrefix(name: string): string {
-  return name.slice(0, Math.max(0, name.indexOf(":")));
 }
 
 const issuersOfGroups = memoizeByObject((grants: Snapshot["grants"]) => {

@@ -99,6 +99,11 @@ export function isExternalGroup(text: unknown): text is string {
   return typeof text === "string" && externalGroup.test(text) && text === text.normalize("NFC");
 }
 
+/** `<prefix>:` of a user or group of an issuer, and empty for another name. */
+export function issuerPrefix(name: string): string {
+  return name.slice(0, name.indexOf(":") + 1);
+}
+
 export function isLocalGroupName(text: unknown): text is string {
   return typeof text === "string" && isPlainName(text);
 }

@@ -840,19 +840,17 @@ function refuseWithheldHeaders(
   context: z.core.$RefinementCtx,
 ): void {
   const withheld = withheldHeaders(sections);
+  const refuseName = (name: string, path: PropertyKey[]) => {
+    if (!withheld.has(foldHeader(name))) return;
+    refuse(context, path, "no header of auth.accept or upstream.credential");
+  };
   const refuseIn = (names: readonly string[], path: PropertyKey[]) => {
-    for (const [at, name] of names.entries()) {
-      if (!withheld.has(foldHeader(name))) continue;
-      refuse(context, [...path, at], "no header of auth.accept or upstream.credential");
-    }
+    for (const [at, name] of names.entries()) refuseName(name, [...path, at]);
   };
   refuseIn(sections.upstream.forward_headers, ["upstream", "forward_headers"]);
   for (const [at, { forward_headers: names, database_header: header }] of routes.entries()) {
     refuseIn(names, ["routes", at, "forward_headers"]);
-    if (header !== undefined && withheld.has(foldHeader(header))) {
-      const rule = "no header of auth.accept or upstream.credential";
-      refuse(context, ["routes", at, "database_header"], rule);
-    }
+    if (header !== undefined) refuseName(header, ["routes", at, "database_header"]);
   }
 }
 
