@@ -261,10 +261,7 @@ export class EngineDatabase implements Database, DatabaseTarget {
 
   /** Waits for the queries that are running, then closes the store. Gives up after ten seconds. */
   async close(): Promise<void> {
-    const timer = new AbortController();
-    const timeout = delay(CLOSE_TIMEOUT_MS, undefined, timer).catch(() => {});
-    await Promise.race([this.#finish(), timeout]);
-    timer.abort();
+    await Promise.race([this.#finish(), delay(CLOSE_TIMEOUT_MS, undefined, { ref: false })]);
   }
 
   async #finish(): Promise<void> {

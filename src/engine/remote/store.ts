@@ -44,15 +44,10 @@ class DatabaseCheck<Leased extends Session> {
   async run(timeoutMs: number): Promise<void> {
     // Concurrent callers share one check, even if it outlasts their timeouts.
     this.#running ??= this.#start();
-    const timer = new AbortController();
-    try {
-      const late = delay(timeoutMs, undefined, { signal: timer.signal }).then(() => {
-        throw new ConnectionLost(new Error(`no answer within ${timeoutMs / 1000} seconds`));
-      });
-      await Promise.race([this.#running, late]);
-    } finally {
-      timer.abort();
-    }
+    const late = delay(timeoutMs, undefined, { ref: false }).then(() => {
+      throw new ConnectionLost(new Error(`no answer within ${timeoutMs / 1000} seconds`));
+    });
+    await Promise.race([this.#running, late]);
   }
 
   async close(): Promise<void> {

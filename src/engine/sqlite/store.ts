@@ -4,7 +4,7 @@ import { type FileHandle, open, rm } from "node:fs/promises";
 import { join } from "node:path";
 import type { Logger } from "pino";
 import { ChannelClosedError, ChildProgram, howEnded, siblingModule } from "../../core/base/ipc.ts";
-import { anyone, FairQueue } from "../../core/base/queues.ts";
+import { anyone, FairQueue, Sums } from "../../core/base/queues.ts";
 import { isReadOnly } from "../../core/query/query.ts";
 import { EngineRefusal, queryTimedOut, UnknownOutcome } from "../refusal.ts";
 import { type Answer, jsonAnswer, type RowStream } from "../spool.ts";
@@ -263,7 +263,7 @@ interface LockRequest {
  * SQLite's own locks, and wait without occupying a worker.
  */
 export class DatabaseLocks {
-  readonly #usedSlots = new Map<string, number>();
+  readonly #usedSlots = new Sums();
   readonly #waiting = new Set<LockRequest>();
 
   shared<T>(names: readonly string[], work: () => Promise<T>): Promise<T> {
@@ -295,7 +295,7 @@ export class DatabaseLocks {
     for (const request of this.#waiting) {
       const { names, slots, grant } = request;
       const isFree = (name: string): boolean =>
-        !claimed.has(name) && (this.#usedSlots.get(name) ?? 0) + slots <= READERS_PER_DATABASE;
+        !claimed.has(name) && this.#usedSlots.of(name) + slots <= READERS_PER_DATABASE;
       if (names.every(isFree)) {
         this.#waiting.delete(request);
         this.#take(names, slots);
@@ -307,11 +307,7 @@ export class DatabaseLocks {
   }
 
   #take(names: readonly string[], slots: number): void {
-    for (const name of names) {
-      const used = (this.#usedSlots.get(name) ?? 0) + slots;
-      if (used === 0) this.#usedSlots.delete(name);
-      else this.#usedSlots.set(name, used);
-    }
+    for (const name of names) this.#usedSlots.add(name, slots);
   }
 }
 
