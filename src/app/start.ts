@@ -152,7 +152,7 @@ export async function startGateway(
   const { gateway, features, firstPassword, dataDirectory } = openedGateway;
   const { access, revocations } = gateway;
   if (access.snapshot.users.size > MANY) {
-    // Gives the memory that the start took back to the system.
+    // Frees the memory that only the start needed.
     const { Session } = process.getBuiltinModule("node:inspector/promises");
     const session = new Session();
     session.connect();

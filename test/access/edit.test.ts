@@ -528,8 +528,7 @@ t.test("several changes at once equal the same changes in sequence", async (t) =
 t.test("removing an addition restores the file", async (t) => {
   fc.assert(
     fc.property(documents, userFields, ({ text, model }, fields) => {
-      const add: Change = { kind: "add-user", user: fullUser("brand-new", fields) };
-      const added = edit(text, add);
+      const added = edit(text, { kind: "add-user", user: fullUser("brand-new", fields) });
       const remove: Change = { kind: "remove-user", username: "brand-new" };
       const removed = edit(added, remove);
       requireSays(removed, model);
