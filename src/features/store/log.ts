@@ -109,7 +109,6 @@ export interface LogEntry {
   readonly version: number;
   /** Distinguishes two changes with the same version, after a failover that lost one of them. */
   readonly id: string;
-  readonly at: Date;
   readonly author: Author;
   readonly change: StoredChange;
 }
@@ -158,7 +157,6 @@ export function parseReplacement(data: unknown): Replacement {
 const entryShape = z.object({
   version: z.int(),
   id: z.string(),
-  at: z.coerce.date(),
   author: authorShape,
   kind: z.string(),
   data: z.unknown(),
@@ -170,7 +168,7 @@ export function parseEntry(row: unknown): LogEntry {
 }
 
 export async function readEntries(query: Query, after: number): Promise<LogEntry[]> {
-  const sql = `select version, id, at, author, kind, data from gatehouse.log
+  const sql = `select version, id, author, kind, data from gatehouse.log
     where version > $1 order by version`;
   return (await query(sql, [after])).map(parseEntry);
 }

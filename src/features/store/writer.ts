@@ -189,7 +189,7 @@ async function insert(
   const [row] = await query(
     `insert into gatehouse.log (version, id, form, author, kind, data, before, ends)
       values ($1, gen_random_uuid(), $2, $3, $4, $5, $6, to_timestamp($7))
-      returning version, id, form, at, author, kind, data`,
+      returning version, id, author, kind, data`,
     [version, form, JSON.stringify(author), change.kind, data, replaced, ends ?? null],
   );
   // Never write an entry that cannot be parsed again.
