@@ -53,7 +53,6 @@ import {
 import { addedTexts } from "../../core/access/row-filter.ts";
 import {
   endOfEarlierTokens,
-  firstNames,
   namesOfPerson,
   ownGrants,
   type Snapshot,
@@ -81,6 +80,7 @@ import {
   type Changed,
   type ConsoleForm,
   holderIn,
+  holderPage,
   invalidFields,
   makeChange,
   mayGrantTo,
@@ -128,19 +128,17 @@ import { effectiveSection } from "./table-access.ts";
 import { tokenSection } from "./tokens.ts";
 import { type ConsoleRequest, managerOf, sendPage, visitorOf } from "./visit.ts";
 
-/** Users per page, and entries per user in the list; the user's own page shows all. */
-const PAGE = 50;
+/** Entries per user in the list; the user's own page shows all. */
 const SHOWN = 6;
 
 export async function showAccess(c: ConsoleRequest): Promise<Response> {
   const visitor = visitorOf(c);
   const { snapshot, actor, isAdministrator } = visitor;
-  const { isManageable, isVisible } = manageableBy(snapshot, actor);
+  const { isVisible } = manageableBy(snapshot, actor);
   const at = (name: string) => (c.req.query(name) ?? "").trim();
   const [user, place] = [at("user"), at("place")];
   const { database, table: ofTable } = splitPlace(place);
   const after = c.req.query("after");
-  const afterHolder = after === undefined ? undefined : readHolder(after);
   const now = Date.now();
   const isGroups = c.req.path === "/access/groups";
   const noun = isGroups ? "group" : "user";
@@ -157,13 +155,8 @@ export async function showAccess(c: ConsoleRequest): Promise<Response> {
   const fits = (holder: Holder) =>
     (groupOf(holder) !== undefined) === isGroups &&
     holderText(holder).toLowerCase().includes(user.toLowerCase()) &&
-    isManageable(holder) &&
     (database === "" || entriesOf(holder).length > 0);
-  // One name more than a page holds shows whether there is another page.
-  const holders = await runCooperatively(
-    firstNames(holdersIn(snapshot), PAGE + 1, afterHolder, fits),
-  );
-  const shown = holders.slice(0, PAGE);
+  const { shown, next } = await holderPage(visitor, after, holdersIn(snapshot), fits);
 
   function rowsOf(holder: Holder): Part[][] {
     const entries = entriesOf(holder);
@@ -199,11 +192,9 @@ export async function showAccess(c: ConsoleRequest): Promise<Response> {
   const label = isGroups ? "Group" : "User";
   const columns = [label, "Where", "Role", "Limits", ["Expires", "moment"]] as const;
   const state = { fields: new Map(Object.entries({ user, place })) };
-  const last = shown.at(-1);
   const pages = [
     after !== undefined && linkButton("First page", path, { user, place }),
-    holders.length > PAGE &&
-      linkButton(`More ${noun}s`, path, { user, place, after: last && holderText(last) }),
+    next && linkButton(`More ${noun}s`, path, { user, place, after: holderText(next) }),
   ];
   const rule =
     ofTable !== undefined

@@ -12,12 +12,15 @@ import {
   holderName,
   holderText,
   readHolder,
+  userHolder,
   userOf,
 } from "../../core/access/grant.ts";
 import { listLocalGroups } from "../../core/access/groups.ts";
+import { holdersIn } from "../../core/access/record-change.ts";
 import { isExternalGroup, isExternalUsername } from "../../core/access/roles.ts";
-import { type Grant, ownGrants, type Snapshot } from "../../core/access/snapshot.ts";
+import { firstNames, type Grant, ownGrants, type Snapshot } from "../../core/access/snapshot.ts";
 import type { Action } from "../../core/administration/actions.ts";
+import { runCooperatively } from "../../core/base/cooperative-scheduling.ts";
 import { explainLogin, type Html, html } from "../../core/base/html.ts";
 import { Refusal } from "../../core/base/refusal.ts";
 import { counted } from "../../core/base/suggestion.ts";
@@ -56,6 +59,32 @@ export function visibleGroupEntries(view: View, holder: Holder): Grant[] {
 export function mayGrantTo(view: View, holder: Holder): boolean {
   const isOfIssuer = isExternalUsername(userOf(holder)) || isExternalGroup(groupOf(holder));
   return isOfIssuer || mayManage(view, holder);
+}
+
+/** With external users who are only in local groups. */
+export function everyHolder(snapshot: Snapshot): Set<Holder> {
+  const members = snapshot.groups.values().flatMap((group) => group.members.map(userHolder));
+  return holdersIn(snapshot).union(new Set(members));
+}
+
+/** Users or groups per page. */
+const PAGE = 50;
+
+/** The users and groups that the visitor may manage, from the one after which the query asks. */
+export async function holderPage(
+  { snapshot, actor }: View,
+  after: string | undefined,
+  holders: Iterable<Holder>,
+  isMeant: (holder: Holder) => boolean,
+) {
+  const { isManageable } = manageableBy(snapshot, actor);
+  const begin = after === undefined ? undefined : readHolder(after);
+  // One more than a page holds shows whether there is another page.
+  const found = await runCooperatively(
+    firstNames(holders, PAGE + 1, begin, (one) => isManageable(one) && isMeant(one)),
+  );
+  const shown = found.slice(0, PAGE);
+  return { shown, next: found.length > PAGE ? shown.at(-1) : undefined };
 }
 
 /** @throws Refusal `user_not_found` or `group_not_found` unless it `isAllowed` */

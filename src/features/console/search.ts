@@ -8,7 +8,6 @@ import {
   holderText,
   userHolder,
 } from "../../core/access/grant.ts";
-import { holdersIn } from "../../core/access/record-change.ts";
 import { EVERY_DATABASE, isExternalUsername } from "../../core/access/roles.ts";
 import { firstNames } from "../../core/access/snapshot.ts";
 import { runCooperatively, visitEach } from "../../core/base/cooperative-scheduling.ts";
@@ -16,6 +15,7 @@ import { type Html, html } from "../../core/base/html.ts";
 import { Refusal } from "../../core/base/refusal.ts";
 import { placeName, splitPlace } from "../../core/query/names.ts";
 import { findRequest } from "./audit.ts";
+import { everyHolder } from "./changes.ts";
 import { holderMark, pathOf, table, userLink, userPath, type Visitor } from "./frame.ts";
 import { type ConsoleRequest, managerOf, sendPage, visitorOf } from "./visit.ts";
 
@@ -40,8 +40,7 @@ interface Found {
 async function findHolders(visitor: Visitor, asked: string): Promise<Hit[]> {
   const { snapshot, actor } = visitor;
   const { isManageable } = manageableBy(snapshot, actor);
-  const members = snapshot.groups.values().flatMap((group) => group.members.map(userHolder));
-  const holders = holdersIn(snapshot).union(new Set(members));
+  const holders = everyHolder(snapshot);
   const wanted = asked.toLowerCase();
   const fits = (holder: Holder) =>
     holderText(holder).toLowerCase().includes(wanted) && isManageable(holder);

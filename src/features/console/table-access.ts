@@ -9,24 +9,20 @@ import {
   operationsInWords,
   wayInWords,
 } from "../../core/access/effective.ts";
-import {
-  groupOf,
-  type Holder,
-  holderName,
-  holderText,
-  readHolder,
-  userHolder,
-  userOf,
-} from "../../core/access/grant.ts";
+import { groupOf, type Holder, holderName, holderText, userOf } from "../../core/access/grant.ts";
 import { callerFor, mayHaveTokenGroups } from "../../core/access/groups.ts";
 import { type QuestionSetting, questionSetting } from "../../core/access/policy.ts";
 import { decidingEntry } from "../../core/access/rights.ts";
-import { EVERY_DATABASE, isDatabaseOrEvery, isExternalGroup } from "../../core/access/roles.ts";
-import { firstNames } from "../../core/access/snapshot.ts";
-import { runCooperatively } from "../../core/base/cooperative-scheduling.ts";
+import {
+  EVERY_DATABASE,
+  isDatabaseOrEvery,
+  isExternalGroup,
+  isLocalGroupName,
+} from "../../core/access/roles.ts";
 import { type Html, html, type Part } from "../../core/base/html.ts";
 import { Refusal } from "../../core/base/refusal.ts";
 import { type Place, placeName, splitPlace } from "../../core/query/names.ts";
+import { everyHolder, holderPage } from "./changes.ts";
 import {
   dim,
   field,
@@ -44,8 +40,6 @@ import {
   type Visitor,
 } from "./frame.ts";
 import { type ConsoleRequest, sendPage, visitorOf } from "./visit.ts";
-
-const PAGE = 50;
 
 function operationsOf(visitor: Visitor, row: EffectiveAccess): Part {
   const { boundary } = row;
@@ -100,19 +94,6 @@ ${table(
   ]),
   none,
 )}`;
-}
-
-/** Users, and groups whose members only tokens tell. The members of local groups are users. */
-function holdersOf({ users, groups, grants }: Visitor["snapshot"]): Set<Holder> {
-  const holders = new Set(users.keys().map(userHolder));
-  for (const { members } of groups.values()) {
-    for (const member of members) holders.add(userHolder(member));
-  }
-  for (const holder of grants.keys()) {
-    const group = groupOf(holder);
-    if (group === undefined || isExternalGroup(group)) holders.add(holder);
-  }
-  return holders;
 }
 
 /** The rows of a user or group on one place, by entries that the visitor may see. */
@@ -174,16 +155,14 @@ export async function showTable(c: ConsoleRequest): Promise<Response> {
   if (asked !== "" && !maySee(database)) throw new Refusal("role_insufficient");
   const after = c.req.query("after");
   const rowsOf = rowsAt(visitor, place, questionSetting(c.var.gateway.configuration));
-  const { isManageable } = manageableBy(snapshot, actor);
-  const found = await runCooperatively(
-    firstNames(
-      holdersOf(snapshot),
-      PAGE + 1,
-      after === undefined ? undefined : readHolder(after),
-      (holder) => isManageable(holder) && rowsOf(holder).length > 0,
-    ),
+  const page = await holderPage(
+    visitor,
+    after,
+    everyHolder(snapshot),
+    // The members of local groups are users; those of other groups only tokens tell.
+    (holder) => !isLocalGroupName(groupOf(holder)) && rowsOf(holder).length > 0,
   );
-  const shown = maySee(database) ? found.slice(0, PAGE) : [];
+  const shown = maySee(database) ? page.shown : [];
   const written = placeName(database, name);
   const names = await c.var.suggestNames(actor, database, name ?? "");
   const access = shown.map((holder) => ({ holder, access: rowsOf(holder) }));
@@ -202,10 +181,9 @@ export async function showTable(c: ConsoleRequest): Promise<Response> {
       ]),
     ),
   );
-  const last = shown.at(-1);
   const next =
-    found.length > PAGE &&
-    linkButton("More users", "/access/table", { place: written, after: last && holderText(last) });
+    page.next &&
+    linkButton("More users", "/access/table", { place: written, after: holderText(page.next) });
   return sendPage(c, {
     title: `Access to ${written}`,
     section: "Access",
