@@ -14,10 +14,10 @@ import { parseArgs } from "node:util";
 import { target } from "../test/engine/kit.ts";
 import { startOpenGateway } from "./rig/engine.ts";
 import { effortFlags } from "./rig/flags.ts";
-import { describeMachine } from "./rig/machine.ts";
+import { printFound } from "./rig/machine.ts";
 import { openDirectory, openPostgres } from "./rig/opened.ts";
 import { Program, treeSeconds } from "./rig/program.ts";
-import { quantile, type Summary, summarize } from "./rig/statistics.ts";
+import { quantile, rangeText, summarize } from "./rig/statistics.ts";
 import { markdownTable } from "./rig/table.ts";
 
 const { values: flags } = parseArgs({ options: effortFlags });
@@ -135,10 +135,8 @@ const found = cases.map(({ name, connections, way }, at) => {
     p50: of("p50"),
   };
 });
-if (flags.json) console.log(JSON.stringify({ machine: describeMachine(), found }, undefined, 2));
-else {
+printFound(flags.json, { found }, () => {
   const head = ["", "connections", "", "µs of CPU", "range", "of pg by hand"];
-  const range = ({ least, most }: Summary) => `${least.toFixed(0)} to ${most.toFixed(0)}`;
   const lines = found.map(({ name, connections, way, cpu, server: ofServer, p50 }, at) => {
     const first = found[at - (at % ways.length)];
     const times = (p50.median / (first?.p50.median ?? Number.NaN)).toFixed(2);
@@ -147,7 +145,7 @@ else {
       String(connections),
       way,
       cpu.median.toFixed(0),
-      range(cpu),
+      rangeText(cpu),
       (cpu.median / (first?.cpu.median ?? Number.NaN)).toFixed(2),
       ofServer.median.toFixed(0),
       p50.median.toFixed(2),
@@ -155,5 +153,5 @@ else {
     ];
   });
   const columns = [...head, "PostgreSQL, µs of CPU", "p50 in ms", "of pg by hand"];
-  console.log(`${describeMachine().join("; ")}\n\n${markdownTable(columns, lines)}`);
-}
+  return markdownTable(columns, lines);
+});

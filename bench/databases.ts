@@ -26,7 +26,7 @@ import { startPaths } from "./peers/upstream.ts";
 import { writers } from "./peers/world.ts";
 import { effortFlags } from "./rig/flags.ts";
 import { load, type Sample } from "./rig/load.ts";
-import { describeMachine } from "./rig/machine.ts";
+import { printFound } from "./rig/machine.ts";
 import { type Summary, summarize } from "./rig/statistics.ts";
 import { markdownTable } from "./rig/table.ts";
 
@@ -116,11 +116,7 @@ function shown({ median, least, most }: Summary): string {
   return `${median.toFixed(0)} (${least.toFixed(0)}–${most.toFixed(0)})`;
 }
 
-if (flags.json) {
-  const effort = { rounds, seconds };
-  console.log(JSON.stringify({ machine: describeMachine(), effort, costs }, undefined, 2));
-} else {
+printFound(flags.json, { effort: { rounds, seconds }, costs }, () => {
   const rows = costs.map((one) => [one.scenario, one.name, shown(one.cpu), shown(one.rate)]);
-  const table = markdownTable(["request", "system", "µs of CPU", "requests/s"], rows);
-  console.log(`${describeMachine().join("; ")}\n\n${table}\n`);
-}
+  return markdownTable(["request", "system", "µs of CPU", "requests/s"], rows);
+});

@@ -13,10 +13,10 @@ import { text } from "node:stream/consumers";
 import { parseArgs } from "node:util";
 import { target } from "../test/engine/kit.ts";
 import { startGateway } from "./rig/engine.ts";
-import { describeMachine } from "./rig/machine.ts";
+import { printFound } from "./rig/machine.ts";
 import { openDirectory, openPostgres } from "./rig/opened.ts";
 import { treeSeconds } from "./rig/program.ts";
-import { type Summary, summarize } from "./rig/statistics.ts";
+import { rangeText, summarize } from "./rig/statistics.ts";
 import { markdownTable } from "./rig/table.ts";
 
 const { values: flags } = parseArgs({
@@ -131,20 +131,17 @@ for (let round = 0; round <= Number(flags.rounds); round += 1) {
 const found = measured.map(({ name, cpu, ofServer, wall, bytes }) => {
   return { name, cpu: summarize(cpu), server: summarize(ofServer), wall: summarize(wall), bytes };
 });
-if (flags.json)
-  console.log(JSON.stringify({ machine: describeMachine(), rowCount, found }, undefined, 2));
-else {
+printFound(flags.json, { rowCount, found }, () => {
   const [first] = found;
-  const range = ({ least, most }: Summary) => `${least.toFixed(2)} to ${most.toFixed(2)}`;
   const head = ["", "s of CPU", "range", "of psql --csv", "PostgreSQL, s of CPU", "s in all", "MB"];
   const lines = found.map(({ name, cpu, server: ofServer, wall, bytes }) => [
     name,
     cpu.median.toFixed(2),
-    range(cpu),
+    rangeText(cpu, 2),
     (cpu.median / (first?.cpu.median ?? Number.NaN)).toFixed(2),
     ofServer.median.toFixed(2),
     wall.median.toFixed(2),
     bytes === 0 ? "" : (bytes / 1e6).toFixed(0),
   ]);
-  console.log(`${describeMachine().join("; ")}\n\n${markdownTable(head, lines)}`);
-}
+  return markdownTable(head, lines);
+});

@@ -17,7 +17,7 @@ import { startAnswering } from "./peers/upstream.ts";
 import { World, writers } from "./peers/world.ts";
 import { effortFlags } from "./rig/flags.ts";
 import { load } from "./rig/load.ts";
-import { describeMachine } from "./rig/machine.ts";
+import { printFound } from "./rig/machine.ts";
 import { openDirectory } from "./rig/opened.ts";
 import { summarize } from "./rig/statistics.ts";
 
@@ -75,6 +75,4 @@ const costs = cases.map(({ name, samples }) => ({
   cpu: summarize(samples.map(({ cpu }) => cpu)),
   rate: summarize(samples.map(({ rate }) => rate)),
 }));
-if (flags.json)
-  console.log(JSON.stringify({ machine: describeMachine(), effort, costs }, undefined, 2));
-else console.log(`${describeMachine().join("; ")}\n\n${costTable(costs)}\n`);
+printFound(flags.json, { effort, costs }, () => costTable(costs));

@@ -16,10 +16,10 @@ import { target } from "../test/engine/kit.ts";
 import { startMysql } from "../test/engine/mysql/server.ts";
 import { startOpenGateway } from "./rig/engine.ts";
 import { effortFlags } from "./rig/flags.ts";
-import { describeMachine } from "./rig/machine.ts";
+import { printFound } from "./rig/machine.ts";
 import { openDirectory, openPostgres, scopeOf } from "./rig/opened.ts";
 import { Program, treeSeconds } from "./rig/program.ts";
-import { type Summary, summarize } from "./rig/statistics.ts";
+import { rangeText, type Summary, summarize } from "./rig/statistics.ts";
 import { markdownTable } from "./rig/table.ts";
 
 const { values: flags } = parseArgs({ options: effortFlags });
@@ -174,17 +174,15 @@ const found: Found[] = [];
 for (const [name, fill] of Object.entries(databases)) {
   found.push(await measure(name, await start(name, await fill())));
 }
-if (flags.json) console.log(JSON.stringify({ machine: describeMachine(), found }, undefined, 2));
-else {
-  const range = ({ least, most }: Summary) => `${least.toFixed(0)} to ${most.toFixed(0)}`;
+printFound(flags.json, { found }, () => {
   const lines = found.map(({ name, byHand, gateway }) => [
     name,
     gateway.median.toFixed(0),
-    range(gateway),
+    rangeText(gateway),
     byHand.median.toFixed(0),
-    range(byHand),
+    rangeText(byHand),
     (gateway.median / byHand.median).toFixed(2),
   ]);
   const head = ["", "gateway, µs of CPU", "range", "by hand", "range", "of it"];
-  console.log(`${describeMachine().join("; ")}\n\n${markdownTable(head, lines)}`);
-}
+  return markdownTable(head, lines);
+});

@@ -20,7 +20,7 @@ import { effortFlags } from "./rig/flags.ts";
 import { load, type Sample } from "./rig/load.ts";
 import { describeMachine } from "./rig/machine.ts";
 import { type Latency, openLoop } from "./rig/open-loop.ts";
-import { type Summary, summarize } from "./rig/statistics.ts";
+import { rangeText, type Summary, summarize } from "./rig/statistics.ts";
 import { markdownTable } from "./rig/table.ts";
 
 const { values: flags } = parseArgs({
@@ -90,7 +90,7 @@ function callTable(costs: readonly CallCost[]): string {
   const rows = costs.map(({ name, cpu, rate, latency }) => [
     name,
     cpu.median.toFixed(1),
-    `${cpu.least.toFixed(1)} to ${cpu.most.toFixed(1)}`,
+    rangeText(cpu, 1),
     (own / cpu.median).toFixed(2),
     rate.median.toFixed(0),
     latency.p50.toFixed(2),

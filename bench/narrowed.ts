@@ -13,7 +13,7 @@ import { costTable } from "./peers/report.ts";
 import { scenarios } from "./peers/scenarios.ts";
 import { openScene } from "./peers/scene.ts";
 import { effortFlags } from "./rig/flags.ts";
-import { describeMachine } from "./rig/machine.ts";
+import { printFound } from "./rig/machine.ts";
 
 const { values: flags } = parseArgs({ options: effortFlags });
 const effort = { rounds: Number(flags.rounds), seconds: Number(flags.seconds) };
@@ -37,6 +37,4 @@ for (const [name, keys] of [
 }
 
 const costs = await measure(scenario, systems, world, effort);
-if (flags.json)
-  console.log(JSON.stringify({ machine: describeMachine(), effort, costs }, undefined, 2));
-else console.log(`${describeMachine().join("; ")}\n\n${costTable(costs)}\n`);
+printFound(flags.json, { effort, costs }, () => costTable(costs));

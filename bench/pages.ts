@@ -11,7 +11,7 @@ import { startMysql } from "../test/engine/mysql/server.ts";
 import { fillMysql, fillPostgres, fillSqlite, orders, type Plans } from "../test/engine/paged.ts";
 import { startPostgres } from "../test/engine/postgres/server.ts";
 import { startOpenGateway } from "./rig/engine.ts";
-import { describeMachine } from "./rig/machine.ts";
+import { printFound } from "./rig/machine.ts";
 import { openDirectory, scopeOf } from "./rig/opened.ts";
 import { summarize } from "./rig/statistics.ts";
 import { markdownTable } from "./rig/table.ts";
@@ -118,8 +118,7 @@ for (const open of [openSqlite, openPostgres, openMysql]) {
     results.push({ name: database.name, order, ...(await measure(database, terms)) });
   }
 }
-if (flags.json) console.log(JSON.stringify({ machine: describeMachine(), results }, undefined, 2));
-else {
+printFound(flags.json, { results }, () => {
   const head = [
     "",
     "order",
@@ -140,7 +139,8 @@ else {
     (far / second).toFixed(2),
     isRange ? "yes" : "no",
   ]);
-  console.log(`${describeMachine().join("; ")}\n\n${markdownTable(head, lines)}`);
-  const others = results.filter(({ isRange }) => !isRange);
-  for (const { name, order, plan } of others) console.log(`${name}, ${order}: ${plan.join(" | ")}`);
-}
+  const plans = results
+    .filter(({ isRange }) => !isRange)
+    .map(({ name, order, plan }) => `${name}, ${order}: ${plan.join(" | ")}`);
+  return [markdownTable(head, lines), ...plans].join("\n");
+});

@@ -21,7 +21,7 @@ import { load, type Sample } from "./rig/load.ts";
 import { describeMachine } from "./rig/machine.ts";
 import { openDirectory, openPostgres } from "./rig/opened.ts";
 import { treeSeconds } from "./rig/program.ts";
-import { summarize } from "./rig/statistics.ts";
+import { rangeText, summarize } from "./rig/statistics.ts";
 import { markdownTable } from "./rig/table.ts";
 
 const { values: flags } = parseArgs({ options: effortFlags });
@@ -133,7 +133,7 @@ function table(costs: Awaited<ReturnType<typeof measure>>): string {
   const rows = costs.map(({ name, cpu, database, rate }) => [
     name,
     cpu.median.toFixed(0),
-    `${cpu.least.toFixed(0)} to ${cpu.most.toFixed(0)}`,
+    rangeText(cpu),
     (own / cpu.median).toFixed(2),
     database.median.toFixed(0),
     rate.median.toFixed(0),

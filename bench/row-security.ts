@@ -7,10 +7,10 @@
  */
 import { parseArgs } from "node:util";
 import pg from "pg";
-import { describeMachine } from "./rig/machine.ts";
+import { printFound } from "./rig/machine.ts";
 import { openPostgres } from "./rig/opened.ts";
 import { cpuSecondsOf } from "./rig/program.ts";
-import { summarize } from "./rig/statistics.ts";
+import { rangeText, summarize } from "./rig/statistics.ts";
 import { markdownTable } from "./rig/table.ts";
 
 const { values: flags } = parseArgs({
@@ -87,13 +87,7 @@ for (let round = 1; round <= Number(flags.rounds); round++) {
   console.error(`round ${round} of ${flags.rounds}`);
 }
 const costs = taken.map(({ name, samples }) => ({ name, cpu: summarize(samples) }));
-if (flags.json) console.log(JSON.stringify({ machine: describeMachine(), costs }, undefined, 2));
-else {
-  const rows = costs.map(({ name, cpu: { median, least, most } }) => [
-    name,
-    median.toFixed(1),
-    `${least.toFixed(1)} to ${most.toFixed(1)}`,
-  ]);
-  const table = markdownTable(["asked as", "µs of CPU a request", "range"], rows);
-  console.log(`${describeMachine().join("; ")}\n\n${table}\n`);
-}
+printFound(flags.json, { costs }, () => {
+  const rows = costs.map(({ name, cpu }) => [name, cpu.median.toFixed(1), rangeText(cpu, 1)]);
+  return markdownTable(["asked as", "µs of CPU a request", "range"], rows);
+});

@@ -13,9 +13,9 @@ import { bodyFile, scenarios, tokenFile } from "./peers/scenarios.ts";
 import { openScene } from "./peers/scene.ts";
 import { effortFlags } from "./rig/flags.ts";
 import { load } from "./rig/load.ts";
-import { describeMachine } from "./rig/machine.ts";
+import { printFound } from "./rig/machine.ts";
 import { cpuSecondsOf } from "./rig/program.ts";
-import { type Summary, summarize } from "./rig/statistics.ts";
+import { rangeText, summarize } from "./rig/statistics.ts";
 import { markdownTable } from "./rig/table.ts";
 
 const { values: flags } = parseArgs({
@@ -80,16 +80,14 @@ const found = gateways.map(({ name, cpu, rate }) => ({
   cpu: summarize(cpu),
   rate: summarize(rate),
 }));
-const range = ({ least, most }: Summary) => `${least.toFixed(0)} to ${most.toFixed(0)}`;
-if (flags.json) console.log(JSON.stringify({ machine: describeMachine(), found }, undefined, 2));
-else {
+printFound(flags.json, { found }, () => {
   const head = ["", "requests a second", "range", "µs of CPU a request", "range"];
   const rows = found.map(({ name, cpu, rate }) => [
     name,
     rate.median.toFixed(0),
-    range(rate),
+    rangeText(rate),
     cpu.median.toFixed(1),
-    range(cpu),
+    rangeText(cpu),
   ]);
-  console.log(`${describeMachine().join("; ")}\n\n${markdownTable(head, rows)}`);
-}
+  return markdownTable(head, rows);
+});

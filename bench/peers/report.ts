@@ -1,5 +1,6 @@
 import type { Latency } from "../rig/open-loop.ts";
 import { barPlot } from "../rig/plot.ts";
+import { rangeText } from "../rig/statistics.ts";
 import { markdownTable } from "../rig/table.ts";
 import type { Cost } from "./measure.ts";
 
@@ -10,7 +11,7 @@ export function costTable(costs: readonly Cost[]): string {
     name,
     checks,
     cpu.median.toFixed(1),
-    `${cpu.least.toFixed(1)} to ${cpu.most.toFixed(1)}`,
+    rangeText(cpu, 1),
     (own / cpu.median).toFixed(2),
     rate.median.toFixed(0),
   ]);

@@ -6,6 +6,13 @@ function firstLine(command: string, flags: string[]): string {
   return `${stdout}${stderr}`.split("\n")[0]?.trim() ?? "";
 }
 
+/** Prints what was found with the machine: as JSON, or as text. */
+export function printFound(isJson: boolean, found: object, text: () => string): void {
+  const machine = describeMachine();
+  if (isJson) console.log(JSON.stringify({ machine, ...found }, undefined, 2));
+  else console.log(`${machine.join("; ")}\n\n${text()}`);
+}
+
 /** Machine and versions, one per line. */
 export function describeMachine(): string[] {
   const [first, ...others] = cpus();

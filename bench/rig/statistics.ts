@@ -4,6 +4,10 @@ export interface Summary {
   readonly most: number;
 }
 
+export function rangeText({ least, most }: Summary, digits = 0): string {
+  return `${least.toFixed(digits)} to ${most.toFixed(digits)}`;
+}
+
 /** The value below which `share` (0 to 1) of the sample lies. */
 export function quantile(sample: readonly number[], share: number): number {
   const sorted = sample.toSorted((a, b) => a - b);
