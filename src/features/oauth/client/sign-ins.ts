@@ -377,14 +377,15 @@ export class SignIns {
    * Checks on behalf of an open stream, which keeps the rights that it began with. A check that is
    * due begins, and the stream learns of its result at the next call.
    *
-   * @throws Refusal `token_revoked` if the groups have changed since
+   * @throws Refusal `token_revoked` if groups or attributes have changed since, or as `current`
    */
   requireUnchanged({ credential, username, subject }: SignedIn): void {
     const content = this.#recent.get(parseSignIn(credential)?.id ?? "");
     if (content === undefined || this.#isDue(content)) {
       this.current(credential, username).catch(() => {});
     }
-    if (content === undefined || isDeepStrictEqual(content.groups, subject.groups)) return;
+    if (content === undefined) return;
+    if (isDeepStrictEqual(signedIn(credential, content).subject, subject)) return;
     throw new Refusal("token_revoked", { detail: "groups_changed" });
   }
 
