@@ -126,7 +126,8 @@ async function explainGranted(loaded: LoadedConfiguration, state: State, token: 
   const { snapshot, revocations } = state;
   identify(snapshot, revocations, granted);
   const isSignIn = parseSignIn(credential) !== undefined;
-  const signedIn = isSignIn ? await recordedSignIn(store, credential) : undefined;
+  const known = allIssuers(loaded.configuration);
+  const signedIn = isSignIn ? await recordedSignIn(store, known, credential) : undefined;
   const view = viewCaller(state, {
     subject: { username, ...signedIn?.subject, tokenDatabase },
     tokenId: granted.tokenId,

@@ -440,6 +440,12 @@ t.test("token explain shows the groups of a sign-in and asks the provider nothin
     entries: [{ entry: "main", role: "ReadOnly", group: "staff:engineering" }],
   });
   t.equal(provider.requests.length, requests);
+  const moved = path.join(gateway.home, "moved.toml");
+  writeFileSync(moved, config.replace(provider.url, "https://new.example"));
+  const flags = ["token", "explain", accessToken, "--json", "--config", moved];
+  const { stdout } = await runWarm(gateway.home, flags);
+  const refused = { code: "token_revoked", detail: "unknown_issuer" };
+  t.match(JSON.parse(stdout), refused, "as the gateway refuses it after that change");
 });
 
 t.test("token explain shows user and entries of a login token", async (t) => {

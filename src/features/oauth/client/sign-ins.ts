@@ -150,11 +150,30 @@ function signedIn(credential: string, content: Content): SignedIn {
   return { username, credential, subject, droppedGroups, ignoredGroups, authTime };
 }
 
-/** The user of a sign-in as last recorded, without asking the provider. @throws Refusal */
-export async function recordedSignIn(store: StateStore, credential: string): Promise<SignedIn> {
-  const found = await store.find(SIGN_IN, parseSignIn(credential)?.id ?? "");
+/** @throws Refusal `token_revoked` if it has ended, or its issuer is no longer configured */
+async function readContent(
+  store: StateStore,
+  settings: readonly IssuerSettings[],
+  id: string,
+): Promise<Content> {
+  const found = await store.find(SIGN_IN, id);
   if (found === undefined) throw signedOut();
-  return signedIn(credential, contentShape.parse(JSON.parse(found.payload)));
+  const content = contentShape.parse(JSON.parse(found.payload));
+  // A prefix whose issuer has changed names other users, and other servers.
+  const prefix = issuerPrefix(content.username);
+  if (settings.some((one) => one.prefix === prefix && one.issuer === content.issuer))
+    return content;
+  throw new Refusal("token_revoked", { detail: "unknown_issuer" });
+}
+
+/** The user of a sign-in as last recorded, without asking the provider. @throws Refusal */
+export async function recordedSignIn(
+  store: StateStore,
+  settings: readonly IssuerSettings[],
+  credential: string,
+): Promise<SignedIn> {
+  const { id = "" } = parseSignIn(credential) ?? {};
+  return signedIn(credential, await readContent(store, settings, id));
 }
 
 function writtenAttributes(attributes: Attributes | undefined) {
@@ -556,15 +575,7 @@ export class SignIns {
   }
 
   async #read(id: string): Promise<Content> {
-    const found = await this.#store.find(SIGN_IN, id);
-    if (found === undefined) throw signedOut();
-    const content = contentShape.parse(JSON.parse(found.payload));
-    // A prefix whose issuer has changed names other users, and other servers.
-    const prefix = issuerPrefix(content.username);
-    const isKnown = this.#options.settings.some(
-      (one) => one.prefix === prefix && one.issuer === content.issuer,
-    );
-    if (!isKnown) throw new Refusal("token_revoked", { detail: "unknown_issuer" });
+    const content = await readContent(this.#store, this.#options.settings, id);
     this.#recent.set(id, content);
     return content;
   }
