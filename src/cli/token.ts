@@ -183,8 +183,8 @@ function readTokenId(text: string, configuration: Configuration): readonly strin
   }
   if (accessTokenId.test(text) || (hasIssuers && tokenIdPattern.test(text))) return [text];
   throw new UsageError(
-    "invalid token id; allowed: a UUID such as 0b9c3bd1-8f3f-4a57-9a3c-5f3d3a1c7a43, " +
-      "the 43 characters of an MCP access token's id, or the name of an issued token",
+    `no issued token has this name (\`${invocation} token list\` lists all), and it is no token id; allowed: a UUID such as ` +
+      "0b9c3bd1-8f3f-4a57-9a3c-5f3d3a1c7a43, or the 43 characters of an MCP access token's id",
   );
 }
 

@@ -196,9 +196,9 @@ t.test("token revoke refuses input that would revoke nothing", async (t) => {
     [[], 2, /give either a token id/],
     [["x", "--user", "robot"], 2, /give either a token id/],
     [[token], 2, /this is a token; give only its id, which `.* token explain -` shows/],
-    [[""], 2, /invalid token id; allowed: a UUID such as /],
-    [["robot"], 2, /invalid token id; allowed: a UUID such as /],
-    [["0b9c3bd1-8f3f-4a57-9a3c-5f3d3a1c7a4"], 2, /invalid token id/],
+    [[""], 2, /it is no token id; allowed: a UUID such as /],
+    [["robot"], 2, /it is no token id; allowed: a UUID such as /],
+    [["0b9c3bd1-8f3f-4a57-9a3c-5f3d3a1c7a4"], 2, /no issued token has this name/],
     [["--user", "nobody"], 1, /User not found: nobody/],
     [["--user", "staff:"], 1, /User not found: staff:/],
     [["--user", "a:b,c"], 1, /User not found: a:b,c/],
@@ -287,7 +287,10 @@ t.test("token list shows every issued token, and token revoke takes its name", a
     code: 0,
     stdout: `Revoked the token ${second}.\n`,
   });
-  t.match(await gatehouse.run("token revoke ci"), { code: 2, stderr: /invalid token id/ });
+  t.match(await gatehouse.run("token revoke ci"), {
+    code: 2,
+    stderr: /no issued token has this name/,
+  });
   t.strictSame(
     (await listed()).map(({ name }) => name),
     ["own"],

@@ -268,7 +268,7 @@ export async function loadKeyRing(store: KeyStore, algorithm: SigningAlgorithm):
   const newest = findSigner(usable, algorithm);
   if (newest === undefined) {
     throw new Error(
-      `${store.place} contains no signing key for ${algorithm}: restore the keys, or create new ones with \`${invocation} key rotate\`, which ends all tokens`,
+      `${store.place} contains no signing key for ${algorithm}: restore the keys, or create one with \`${invocation} key rotate\`, as the first start does; tokens of earlier keys end`,
     );
   }
   const loaded = new Map<string, LoadedKey>();
