@@ -195,7 +195,7 @@ export function toRpcError(error: unknown, url: URL): RpcError {
   const code = errorCode("internalError");
   // fetch throws a TypeError if no response came. The cause holds the reason.
   if (error instanceof TypeError) {
-    const reason = systemCode(error.cause) || "no connection";
+    const reason = systemCode(error.cause) || errorMessage(error.cause);
     return { code, message: `Cannot connect to ${url} (${reason})` };
   }
   return { code, message: errorMessage(error) };
