@@ -209,12 +209,11 @@ async function explain(
     return { ...accepted, ...(await explainExternal(configuration, state, token)) };
   } catch (error) {
     if (!(error instanceof Refusal)) throw error;
+    const issuers = allIssuers(configuration).map((one) => one.issuer);
     const notes: Readonly<Record<string, string>> = {
       unknown_opaque_token: "no token of the inventory; it may be misspelled",
       no_jwt: "an opaque token, and no issuer has introspection",
-      unknown_issuer: `the configured issuers are ${allIssuers(configuration)
-        .map((one) => one.issuer)
-        .join(", ")}`,
+      unknown_issuer: `the configured issuers are ${issuers.join(", ") || "none"}`,
     };
     return { ...viewRefusal(error), note: notes[error.detail ?? ""] };
   }

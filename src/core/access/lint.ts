@@ -161,15 +161,6 @@ function* lintBoundary(snapshot: Snapshot, boundary: Boundary, { hasPreset }: Qu
   if (hasPreset && boundary.via === "query") yield* lintUnderPreset(boundary);
 }
 
-function* lintUser(snapshot: Snapshot, { username, passwordHash, sameAs }: User) {
-  if (passwordHash !== undefined && isExternalUsername(username)) {
-    yield "`password_hash` has no effect, since external users sign in at their provider";
-  }
-  if (isWithoutRecord(snapshot, sameAs)) {
-    yield `\`same_as\` names a user without a record: ${sameAs}`;
-  }
-}
-
 function* lintGroup(snapshot: Snapshot, { name, members }: Group) {
   const group = groupHolder(name);
   if (members.length === 0) yield "has no members";
@@ -197,10 +188,12 @@ export function* lintEntry(
 /** Lint of the whole file. Each sentence names its entry or boundary. */
 export function* lintAccess(snapshot: Snapshot, setting: QuestionSetting): Steps<string[]> {
   const findings: string[] = [];
-  yield* visitEach(snapshot.users.values(), (user) => {
-    for (const finding of lintUser(snapshot, user)) {
-      findings.push(`the user ${user.username}: ${finding}`);
+  yield* visitEach(snapshot.users.values(), ({ username, passwordHash, sameAs }) => {
+    if (passwordHash !== undefined && isExternalUsername(username)) {
+      findings.push(`the user ${username}: \`password_hash\` has no effect with a provider's user`);
     }
+    if (!isWithoutRecord(snapshot, sameAs)) return;
+    findings.push(`the user ${username}: \`same_as\` names a user without a record: ${sameAs}`);
   });
   yield* visitEach(snapshot.grants, ([, grants]) => {
     for (const grant of entriesIn(grants)) {
