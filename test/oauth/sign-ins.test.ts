@@ -1,5 +1,5 @@
 import { generateKeyPairSync } from "node:crypto";
-import { rmSync, writeFileSync } from "node:fs";
+import { renameSync, rmSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { setTimeout as delay } from "node:timers/promises";
@@ -482,6 +482,17 @@ t.test("a file that another process has locked holds up no other work", async (t
   ]);
   t.strictSame(written, numbers, "those who wait have their turns");
   t.ok(store.isTokenRevoked("x"));
+});
+
+t.test("a state file that was replaced takes no writes, which would be lost", async (t) => {
+  const file = path.join(temporaryHome(t), "state.sqlite");
+  const store = openStateFile(file);
+  t.teardown(() => store.close());
+  renameSync(file, `${file}.old`);
+  await t.rejects(store.revokeToken("one", 9e9), { code: "busy", detail: /was moved or replaced/ });
+  renameSync(`${file}.old`, file);
+  await store.revokeToken("one", 9e9);
+  t.ok(store.isTokenRevoked("one"));
 });
 
 t.test("a revocation is kept until the token has certainly expired", async (t) => {

@@ -1,4 +1,4 @@
-import { closeSync, fchmodSync, openSync } from "node:fs";
+import { closeSync, fchmodSync, openSync, statSync } from "node:fs";
 import { DatabaseSync } from "node:sqlite";
 import { setTimeout as delay } from "node:timers/promises";
 import { errorMessage } from "../client-error.ts";
@@ -10,6 +10,7 @@ const RETRY_MS = 5;
 /** How long other processes are waited for. */
 const BUSY_TIMEOUT_MS = 5000;
 
+const SQLITE_CANTOPEN = 14;
 /** SQLite's primary result codes for a disk without room. */
 const noRoom = new Set([10, 13]);
 
@@ -62,12 +63,19 @@ export function openWalDatabase(file: string, timeout = BUSY_TIMEOUT_MS): Databa
 /**
  * Returns a function that calls `work` again until no other process has locked the database, since
  * SQLite blocks while it waits. One caller tries at a time, since thousands would block as well.
+ * Throws once another file has the name, since what is written would be lost at the next start.
  */
 export function waitForUnlock(database: DatabaseSync) {
   const turns = new Turns();
+  const file = database.location() ?? "";
+  const inode = statSync(file).ino;
   let waiting = 0;
 
   function attempt<Result>(work: () => Result): Result {
+    if (statSync(file, { throwIfNoEntry: false })?.ino !== inode) {
+      const problem = "it was moved or replaced; restart every process that uses it";
+      throw Object.assign(new Error(problem), { errcode: SQLITE_CANTOPEN });
+    }
     try {
       database.exec("PRAGMA busy_timeout = 0");
       return work();
