@@ -20,8 +20,14 @@ export function giveToOwner(file: string): void {
   if (owner.uid !== undefined && owner.gid !== undefined) chownSync(file, owner.uid, owner.gid);
 }
 
+/** The directory with the programs of another version, such as `/usr/lib/postgresql/15/bin`. */
+const given = process.env.GATEHOUSE_POSTGRES;
+/** True with constraints that PostgreSQL has since version 18. */
+export const isNewest = given === undefined;
+
 /** The server's programs, copied to `directory` if its user cannot reach them, as in root's home. */
 export function findPrograms(directory: string): string {
+  if (given !== undefined) return given;
   if (owner.uid === undefined || isOpenToAll(native)) return path.join(native, "bin");
   const copy = path.join(directory, "native");
   mkdirSync(copy);
