@@ -57,12 +57,8 @@ export class LoadBalancer<C extends Candidate> {
 
   /** The candidate whose failure is longest ago, live or not. Undefined if all are excluded. */
   leastRecentlyFailed(except: ReadonlySet<C>): C | undefined {
-    let chosen: C | undefined;
-    for (const candidate of this.#candidates) {
-      if (except.has(candidate)) continue;
-      if (chosen === undefined || candidate.failedAt < chosen.failedAt) chosen = candidate;
-    }
-    return chosen;
+    const others = this.#candidates.filter((one) => !except.has(one));
+    return others.sort((one, other) => one.failedAt - other.failedAt)[0];
   }
 
   first(): C | undefined {

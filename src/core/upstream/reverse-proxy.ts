@@ -44,11 +44,7 @@ export interface StreamForward {
 
 interface PendingForward {
   readonly stream: StreamForward;
-  readonly fail: (error: Error) => void;
-}
-
-function asUnfit(cause: unknown): Refusal {
-  return cause instanceof Refusal ? cause : new Refusal("upstream_broken", { cause });
+  readonly fail: (error: unknown) => void;
 }
 
 /** @throws Refusal `upstream_broken` for content under a status that forbids it */
@@ -74,9 +70,9 @@ async function passOn(answer: IncomingMessage, { stream, fail }: PendingForward)
     const raw = stream.selectHeaders?.(status, answer.rawHeaders) ?? answer.rawHeaders;
     const own = status === NOT_MODIFIED && !mayStateLength(method, sent) ? withoutLength(raw) : raw;
     response.writeHead(status, [...answerHeaders(own), ...added]);
-  } catch (cause) {
+  } catch (error) {
     answer.destroy();
-    fail(asUnfit(cause));
+    fail(error);
     return;
   }
   // The client can use a stream's head long before the first event.
@@ -95,9 +91,9 @@ function changeProtocol(
   try {
     if (stream.upgrade === undefined) throw new Refusal("upstream_broken", { detail: "101" });
     stream.upgrade(answer, upstream, head);
-  } catch (cause) {
+  } catch (error) {
     upstream.destroy();
-    fail(asUnfit(cause));
+    fail(error);
   }
 }
 
@@ -171,7 +167,7 @@ export function createReverseProxy(
       if (response.destroyed) return;
       if (stream.body?.errored) throw asRefusal(stream.body.errored);
       const { promise, resolve, reject } = Promise.withResolvers<void>();
-      const fail = (error: Error) => {
+      const fail = (error: unknown) => {
         if (response.headersSent) return;
         request.unpipe();
         reject(asRefusal(error));

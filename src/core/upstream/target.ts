@@ -1,4 +1,4 @@
-import { systemCode } from "../base/client-error.ts";
+import { errorMessage, systemCode } from "../base/client-error.ts";
 import { Refusal } from "../base/refusal.ts";
 
 export interface UpstreamTarget {
@@ -45,10 +45,10 @@ const unreachable = new Set(["ECONNREFUSED", "ENOENT", "EHOSTUNREACH", "ENETUNRE
 const brokenConnection = new Set(["ECONNRESET", "EPIPE"]);
 
 /** The error for the caller. The log gets the underlying code. */
-export function asRefusal(error: Error): Refusal {
+export function asRefusal(error: unknown): Refusal {
   if (error instanceof Refusal) return error;
   const code = systemCode(error);
-  const options = { detail: code || error.message, cause: error };
+  const options = { detail: code || errorMessage(error), cause: error };
   const isTimeout =
     error instanceof ConnectionError ? error.failure !== "closed" : code === "ETIMEDOUT";
   if (isTimeout) return new Refusal("upstream_timeout", options);
