@@ -105,9 +105,7 @@ export function requireListed(
     const message = `Unknown query parameter ${quoteName(name)}; allowed: ${listed.join(", ") || "none"}`;
     throw new Refusal("unknown_parameter", { message });
   }
-  if (!seen.has(name)) return;
-  const message = `Bad request: the query parameter ${quoteName(name)} is sent twice`;
-  throw new Refusal("bad_request", { message });
+  if (seen.has(name)) throw refused(`the query parameter ${quoteName(name)} is sent twice`);
 }
 
 /** True if the head announces a body (RFC 9112, section 6). */

@@ -21,6 +21,20 @@ import type { QueryTape } from "./tape.ts";
 import type { ComparisonWord, Condition, Exists, InnerSelect, Term } from "./tree.ts";
 import { anyValue, column, joinColumns, list, oneOf, tableName } from "./values.ts";
 
+interface ValueRule {
+  readonly words: string;
+  readonly isMet: (tape: QueryTape, value: number) => boolean;
+  readonly schema: Schema;
+  /** Set for an operator that only the full grammar has. */
+  readonly isFull?: true;
+}
+
+const pattern = {
+  words: "a string",
+  isMet: (tape, value) => tape.kind(value) === "a string",
+  schema: { type: "string" },
+} as const satisfies ValueRule;
+
 /** The rule that each operator has for its value. */
 const valueRules = {
   "=": undefined,
@@ -29,17 +43,8 @@ const valueRules = {
   "<": undefined,
   ">=": undefined,
   "<=": undefined,
-  LIKE: {
-    words: "a string",
-    isMet: (tape, value) => tape.kind(value) === "a string",
-    schema: { type: "string" },
-  },
-  ILIKE: {
-    words: "a string",
-    isMet: (tape, value) => tape.kind(value) === "a string",
-    schema: { type: "string" },
-    isFull: true,
-  },
+  LIKE: pattern,
+  ILIKE: { ...pattern, isFull: true },
   IN: {
     words: "an array",
     isMet: (tape, value) => tape.kind(value) === "an array",
@@ -57,14 +62,6 @@ const valueRules = {
     schema: { type: "array", minItems: 2, maxItems: 2 },
   },
 } as const satisfies Record<ComparisonWord, ValueRule | undefined>;
-
-interface ValueRule {
-  readonly words: string;
-  readonly isMet: (tape: QueryTape, value: number) => boolean;
-  readonly schema: Schema;
-  /** Set for an operator that only the full grammar has. */
-  readonly isFull?: true;
-}
 
 /** The operators that take a Select. */
 const memberships: readonly ComparisonWord[] = ["IN", "NOT IN"];
