@@ -137,14 +137,7 @@ async function importOthers(loaded: LoadedConfiguration): Promise<void> {
   const { keys, revocations, inventory, authorization } = await operatorOf(loaded);
   const checkRead = { checkRead: auth.check_permissions };
   const revoked = await readRevocations(auth.revocations_file, checkRead);
-  for (const revocation of revoked) {
-    if ("user" in revocation)
-      await revocations.revokeUserBefore(revocation.user, revocation.before);
-    else {
-      const { jti: tokenId, until: expiresAt } = revocation;
-      await revocations.revokeToken({ tokenId, expiresAt });
-    }
-  }
+  for (const revocation of revoked) await revocations.revoke(revocation);
   const issued = [...(await inventoryIn(tokenFilePath(serviceDirectory), checkRead).read()).all()];
   const lasting = issued.filter(({ expiresAt }) => expiresAt > epochSeconds());
   for (const token of lasting) await inventory.add(token);
@@ -225,9 +218,9 @@ async function importFile(file: string, options: CommonOptions): Promise<void> {
     const { revocations } = operator;
     for (const user of ended) await revocations.revokeUser(user.username, latestIssue(user));
     // What the earlier `tokens_valid_after` ended stays dead.
-    for (const { username, tokensValidAfter } of records.users) {
-      const { tokensValidAfter: earlier = 0 } = known.get(username) ?? {};
-      if (earlier > tokensValidAfter) await revocations.revokeUserBefore(username, earlier + 1);
+    for (const { username: user, tokensValidAfter } of records.users) {
+      const { tokensValidAfter: earlier = 0 } = known.get(user) ?? {};
+      if (earlier > tokensValidAfter) await revocations.revoke({ user, before: earlier + 1 });
     }
   };
   const force = options.force ?? false;

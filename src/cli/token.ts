@@ -286,8 +286,8 @@ async function revoke(written: string | undefined, options: CommonOptions): Prom
     print(`Revoked all current tokens of ${username}.`);
   } else if (tokenId !== undefined) {
     // The id does not contain the expiry, so keep the revocation for the longest lifetime.
-    const expiresAt = epochSeconds() + LONGEST_TOKEN_SECONDS;
-    for (const id of ids) await revocations.revokeToken({ tokenId: id, expiresAt });
+    const until = epochSeconds() + LONGEST_TOKEN_SECONDS;
+    for (const jti of ids) await revocations.revoke({ jti, until });
     await noteChanges(loaded, [{ change: "token revoked", token: tokenId }]);
     print(`Revoked the token ${tokenId}.`);
     // Also revoke all other tokens of the same consent.

@@ -95,7 +95,7 @@ t.test("all tokens of a user end even if another process has just issued one ahe
   t.teardown(() => gateway.close());
   const issuedAt = epochSeconds() + 5;
   // The gateway has not read this yet.
-  await revocationsIn(file, { checkRead: true }).revokeUserBefore("bob", issuedAt);
+  await revocationsIn(file, { checkRead: true }).revoke({ user: "bob", before: issuedAt });
   await gateway.revokeUser("bob");
   t.ok(gateway.isRevoked({ tokenId: "a", username: "bob", issuedAt }));
   await revocationsIn(file, { checkRead: true }).revokeUser("bob");
@@ -235,7 +235,7 @@ t.test("all lines of a long file stay in force as the file changes", async (t) =
   t.ok(areAllInForce());
   t.notOk(live.isRevoked({ tokenId: "x", username: "u1", issuedAt: later }));
 
-  await live.revokeToken({ tokenId: "new", expiresAt: later });
+  await live.revoke({ jti: "new", until: later });
   t.ok(live.isRevoked({ tokenId: "new", username: "any", issuedAt: later }), "at once");
   t.ok(areAllInForce(), "and the others still are");
 
@@ -283,9 +283,9 @@ t.test("a revocation beside 60,000 others does not stall the event loop", async 
   writeFileSync(file, `${lines.join("\n")}\n`, { mode: 0o600 });
   const revocations = await openUndisturbed(t, file);
   await requireNoStall(t, async (attempt) => {
-    const token = { tokenId: `attempt-${attempt}`, expiresAt: until };
-    await revocations.revokeToken(token);
-    t.ok(revocations.isRevoked({ ...token, username: "bob", issuedAt: until }));
+    const tokenId = `attempt-${attempt}`;
+    await revocations.revoke({ jti: tokenId, until });
+    t.ok(revocations.isRevoked({ tokenId, username: "bob", issuedAt: until }));
   });
 });
 
@@ -297,8 +297,8 @@ t.test("revocations that arrive together are written together", async (t) => {
   const until = epochSeconds() + 3600;
   const names = Array.from({ length: 3000 }, (_, number) => `user-${number}`);
   await Promise.all([
-    ...names.map((name) => revocations.revokeUserBefore(name, until)),
-    ...names.map((name) => revocations.revokeToken({ tokenId: name, expiresAt: until })),
+    ...names.map((user) => revocations.revoke({ user, before: until })),
+    ...names.map((jti) => revocations.revoke({ jti, until })),
   ]);
   const locked = exec.calls.filter(({ arguments: [sql] }) => sql === "BEGIN EXCLUSIVE");
   t.ok(locked.length <= 2, `the file was locked ${locked.length} times`);

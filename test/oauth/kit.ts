@@ -104,9 +104,8 @@ export async function openOAuthSetup(
     stale: false,
     isRevoked: ({ username, issuedAt }) => issuedAt < (revokedBefore.get(username) ?? 0),
     earliestIssue: (username) => revokedBefore.get(username) ?? 0,
-    revokeToken: unused,
+    revoke: unused,
     revokeUser: unused,
-    revokeUserBefore: unused,
     reload: unused,
     close: unused,
   };

@@ -63,11 +63,8 @@ function processOf(
     stale: false,
     isRevoked: index.isRevoked.bind(index),
     earliestIssue: index.earliestIssue.bind(index),
-    async revokeToken({ tokenId, expiresAt }) {
-      index.add({ jti: tokenId, until: expiresAt });
-    },
+    revoke: async (revocation) => index.add(revocation),
     revokeUser: unused,
-    revokeUserBefore: unused,
     reload: unused,
     close: unused,
   };

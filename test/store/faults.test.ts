@@ -155,7 +155,7 @@ t.test("a change is refused where the store has lost an earlier one", async (t) 
   const store = await makeStore(t, {}, await sharedServer());
   const [one, other] = [await openOperator(t, store), await openOperator(t, store)];
   const revoke = ({ revocations }: StoreOperator, tokenId: string) =>
-    revocations.revokeToken({ tokenId, expiresAt: 4_000_000_000 });
+    revocations.revoke({ jti: tokenId, until: 4_000_000_000 });
   await revoke(one, "lost");
   await store.sql(
     `begin; delete from gatehouse.log where version = (select version from gatehouse.head);

@@ -377,9 +377,8 @@ export const me = administrative((gateway, exchange) => {
 });
 
 export const logout = administrative(async ({ revocations }, exchange) => {
-  const caller = requireCaller(exchange);
-  await revocations.revokeToken(caller);
-  const { subject, tokenId } = caller;
+  const { subject, tokenId, expiresAt } = requireCaller(exchange);
+  await revocations.revoke({ jti: tokenId, until: expiresAt });
   exchange.verdict.noteChanges([
     { change: "token revoked", user: subject.username, token: tokenId },
   ]);
@@ -443,7 +442,7 @@ export async function revokeIssued(
 ): Promise<AuditedChange> {
   const found = (await visibleTokens(gateway, actor)).find((one) => one.tokenId === tokenId);
   if (found === undefined) throw new Refusal("token_not_found");
-  await gateway.revocations.revokeToken(found);
+  await gateway.revocations.revoke({ jti: tokenId, until: found.expiresAt });
   return { change: "token revoked", user: found.username, token: tokenId };
 }
 

@@ -195,7 +195,7 @@ export function revokeOnHandEdits(
       if (isUndone()) return;
       for (let attempt = 1; revocations.earliestIssue(username) <= earliest; attempt++) {
         try {
-          return await revocations.revokeUserBefore(username, before);
+          return await revocations.revoke({ user: username, before });
         } catch (error) {
           if (attempt === 1) onFailure(username, error);
         }

@@ -43,17 +43,15 @@ export function accountOf(revocations: Pick<Revocations, "earliestIssue">, name:
 export interface RevocationStore {
   /** @throws UnsafeFileError or the file system's error */
   read(): Promise<Revocations & { readonly count: number }>;
-  /** @throws Refusal `revocation_failed`. The token is not revoked then. */
-  revokeToken(token: Pick<TokenClaims, "tokenId" | "expiresAt">): Promise<void>;
+  /** @throws Refusal `revocation_failed`. Nothing is revoked then. */
+  revoke(revocation: Revocation): Promise<void>;
   /**
-   * Revokes all tokens that exist now.
+   * Revokes all tokens of a user that exist now.
    *
    * @param latestIssue when they were issued at the latest, if it is still to come
    * @throws Refusal `revocation_failed`. No token is revoked then.
    */
   revokeUser(username: string, latestIssue?: number): Promise<void>;
-  /** Revokes the tokens issued before a moment, in epoch seconds. @throws as above */
-  revokeUserBefore(username: string, before: number): Promise<void>;
 }
 
 /** A new revocation resolves when it is in force in every process of the gateway. */
@@ -219,11 +217,9 @@ export function revocationsIn(
       const revocations = await readRevocations(file, { checkRead });
       return Object.assign(new RevocationIndex(revocations), { count: revocations.length });
     },
-    revokeToken: ({ tokenId, expiresAt }) =>
-      revoke(file, checkRead, () => [{ jti: tokenId, until: expiresAt }]),
+    revoke: (revocation) => revoke(file, checkRead, () => [revocation]),
     revokeUser: (user, latestIssue) =>
       revoke(file, checkRead, (written) => [revocationOfUser(written, user, latestIssue)]),
-    revokeUserBefore: (user, before) => revoke(file, checkRead, () => [{ user, before }]),
   };
 }
 
@@ -321,8 +317,7 @@ export async function openRevocations(
     get failure() {
       return failure;
     },
-    revokeToken: ({ tokenId, expiresAt }) => add(() => [{ jti: tokenId, until: expiresAt }]),
-    revokeUserBefore: (user, before) => add(() => [{ user, before }]),
+    revoke: (revocation) => add(() => [revocation]),
     revokeUser: (user, latestIssue) =>
       add((written) => {
         // Another process may just have revoked and issued tokens, and the file may have lost some.

@@ -55,12 +55,11 @@ function revocationWriter(store: StoreAccess): Omit<RevocationStore, "read"> {
     });
   }
   return {
-    revokeToken: ({ tokenId, expiresAt }) => add(async () => ({ jti: tokenId, until: expiresAt })),
+    revoke: (revocation) => add(async () => revocation),
     revokeUser: (user, latestIssue) =>
       add(async (query) =>
         revocationOfUser(state.revocations, user, latestIssue, await latestClock(query)),
       ),
-    revokeUserBefore: (user, before) => add(async () => ({ user, before })),
   };
 }
 

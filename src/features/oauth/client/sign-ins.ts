@@ -420,15 +420,13 @@ export class SignIns {
     if ((await this.#store.find(LOGOUT, key)) !== undefined) throw repeated();
     if (session !== "") {
       const longest = Math.max(SESSION_TOKEN_SECONDS, lifetimes.refreshToken);
-      await revocations.revokeToken({
-        tokenId: sessionRevocation(session),
-        expiresAt: epochSeconds() + longest + DAY,
-      });
+      const until = epochSeconds() + longest + DAY;
+      await revocations.revoke({ jti: sessionRevocation(session), until });
     } else if (subject !== undefined) {
       await revocations.revokeUser(subject);
       // The clock of the provider, which has issued tokens too, may be ahead.
       if (revocations.earliestIssue(subject) <= issuedAt) {
-        await revocations.revokeUserBefore(subject, issuedAt + 1);
+        await revocations.revoke({ user: subject, before: issuedAt + 1 });
       }
     }
     // Only now, so that the provider may send the token again after a failure.
@@ -530,7 +528,7 @@ export class SignIns {
       }
       const { revocations, log } = this.#options;
       this.#recent.delete(id);
-      await revocations.revokeToken({ tokenId: signInRevocation(id), expiresAt: until });
+      await revocations.revoke({ jti: signInRevocation(id), until });
       await this.#store.remove(SIGN_IN, id);
       const { detail } = refusal;
       log.info({ user: username, detail }, "the provider has ended a sign-in");
