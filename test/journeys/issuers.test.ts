@@ -219,6 +219,7 @@ t.test("a boundary for a client applies to the client of a token, at each route"
   const tokens = {
     azp: await sign({ azp: "app" }),
     client_id: await sign({ azp: "other", client_id: "app" }),
+    "azp beside null": await sign({ azp: "app", client_id: null }),
   };
   for (const [claim, token] of Object.entries(tokens)) {
     const answer = await gateway.query(select, token);

@@ -36,7 +36,8 @@ function usernameProblem(payload: JWTPayload, settings: IssuerSettings) {
 /** The audit fields of a token, valid or not. */
 export function describeToken(token: string, payload: JWTPayload, settings: IssuerSettings) {
   const { issuer, prefix, username_claim: claim } = settings;
-  const { jti, client_id: client = payload.azp } = payload;
+  const { jti } = payload;
+  const client = payload.client_id ?? payload.azp;
   // A JWT without its signature, which has several encodings.
   const isOpaque = claimedIssuer(token) === undefined;
   const digest = hash("sha256", isOpaque ? token : token.slice(0, token.lastIndexOf(".")));
