@@ -24,6 +24,8 @@ const commands = new Map<string, (subcommand?: string) => Promise<Command>>(
   }),
 );
 
+// Commander's own `help` takes no subcommand.
+if (process.argv[2] === "help") process.argv = [...process.argv.toSpliced(2, 1), "--help"];
 const [, , name = "", subcommand] = process.argv;
 const named = commands.get(name);
 const loaded = named ? [named(subcommand)] : [...commands.values()].map((load) => load());

@@ -31,6 +31,7 @@ t.test("--help prints to standard output", async (t) => {
       /^Usage: \/\S+\/gatehouse \[options] \[command].*\n {2}serve .*\n {2}user .*\n {2}access /s,
     "user --help": /^Usage: \/\S+\/gatehouse user .*add .*list .*password .*remove /s,
     "user add --help": /--email.*--admin.*--password-stdin.*--no-password/s,
+    "help user add": /--email.*--admin.*--password-stdin/s,
     "access --help": /grant .*revoke .*list .*check /s,
     "access grant --help": /choices: "Owner",\s+"DbAdmin",\s+"ReadWrite",\s+"ReadOnly"/,
     "config check --help": /without\s+changing\s+anything/,
