@@ -22,7 +22,7 @@ export function giveToOwner(file: string): void {
 
 /** The directory with the programs of another version, such as `/usr/lib/postgresql/15/bin`. */
 const given = process.env.GATEHOUSE_POSTGRES;
-/** True with constraints that PostgreSQL has since version 18. */
+/** True with constraints that earlier versions of PostgreSQL lack. */
 export const isNewest = given === undefined;
 
 /** The server's programs, copied to `directory` if its user cannot reach them, as in root's home. */
