@@ -183,7 +183,7 @@ const introspection = strictObject({
   client_secret_file: key(
     filePath,
     "/run/secrets/introspection",
-    "File with the secret of that client. Others may not read it.",
+    "File with the secret of that client, read at each request. Others may not read it.",
   ),
   cache: wholeNumber(0, 300)
     .default(30)
@@ -199,12 +199,12 @@ const login = strictObject({
   client_secret_file: key(
     filePath.optional(),
     "/run/secrets/provider",
-    "File with the secret of that client. Others may not read it.",
+    "File with the secret of that client, read at each request. Others may not read it.",
   ),
   private_key_file: key(
     filePath.optional(),
     "/run/secrets/provider-key.pem",
-    "File with a private key, in PEM or JWK form, with which the client authenticates instead of a secret (`private_key_jwt`).",
+    "File with a private key, in PEM or JWK form, with which the client authenticates instead of a secret (`private_key_jwt`). Read at each request.",
   ),
   label: key(
     text("1 to 100 characters", /^\P{Cc}{1,100}$/u),
