@@ -60,14 +60,14 @@ export function conditionsOf(guide: string): Condition[] {
 }
 
 /** The examples that create the rows for the conditions. */
-export function setupOf(examples: readonly Example[]): readonly Example[] {
+function setupOf(examples: readonly Example[]): readonly Example[] {
   return examples.slice(
     0,
     examples.findIndex(({ body }) => body.startsWith('{"Select"')),
   );
 }
 
-export function conditionQuery(where: string): string {
+function conditionQuery(where: string): string {
   return `{"Select": {"database": "main", "from": "orders", "columns": ["id"], "where": ${where}, "order_by": {"column": "id"}}}`;
 }
 

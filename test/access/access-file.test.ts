@@ -13,7 +13,7 @@ import {
   writeFile,
 } from "node:fs/promises";
 import { setTimeout as delay } from "node:timers/promises";
-import t from "tap";
+import t, { type Test } from "tap";
 import { openAccessFile } from "../../src/core/access/access-file.ts";
 import type { ReloadEvent } from "../../src/core/access/access-rules.ts";
 import { readHolder } from "../../src/core/access/grant.ts";
@@ -23,6 +23,16 @@ import { holding, watched } from "./watched.ts";
 
 /** A file that pauses for less than this is not read in between, in milliseconds. */
 const STILL_MS = 100;
+
+type Watched = Awaited<ReturnType<typeof watched>>;
+
+/** Runs a test on a new file in which alice may read, and that is watched. */
+function onFile(name: string, body: (t: Test, file: string, access: Watched) => Promise<unknown>) {
+  t.test(name, async (t) => {
+    const file = accessFile(t, holding("ReadOnly"));
+    await body(t, file, await watched(t, file));
+  });
+}
 
 /** Writes a file in place, bit by bit; resolves to a time that no pause was longer than, in milliseconds. */
 async function saveSlowly(file: string, text: string): Promise<number> {
@@ -65,9 +75,7 @@ t.test("a change is in force once what must precede it is done", async (t) => {
   await eventually("the change is in force", async () => access.version !== version);
 });
 
-t.test("a save in place takes effect and reports what changed", async (t) => {
-  const file = accessFile(t, holding("ReadOnly"));
-  const access = await watched(t, file);
+onFile("a save in place takes effect and reports what changed", async (t, file, access) => {
   await writeFile(file, holding("ReadWrite"));
   await access.untilRole("ReadWrite");
   const event = access.events.at(-1);
@@ -78,9 +86,7 @@ t.test("a save in place takes effect and reports what changed", async (t) => {
   t.equal(event?.kind === "loaded" && event.snapshot, access.live.snapshot);
 });
 
-t.test("each of several saves takes effect, in place or by rename", async (t) => {
-  const file = accessFile(t, holding("ReadOnly"));
-  const access = await watched(t, file);
+onFile("each of several saves takes effect, in place or by rename", async (_t, file, access) => {
   await renameOver(file, holding("DbAdmin"));
   await access.untilRole("DbAdmin");
   await rename(file, `${file}~`);
@@ -117,9 +123,7 @@ t.test("a slow save is read only when it is complete", async (t) => {
   }
 });
 
-t.test("a file that keeps changing is still read", async (t) => {
-  const file = accessFile(t, holding("ReadOnly"));
-  const access = await watched(t, file);
+onFile("a file that keeps changing is still read", async (_t, file, access) => {
   let isWriting = true;
   const writing = (async () => {
     while (isWriting) {
@@ -142,9 +146,7 @@ t.test("a change during the start is not missed", async (t) => {
   }
 });
 
-t.test("an explicit reload is in force when it resolves", async (t) => {
-  const file = accessFile(t, holding("ReadOnly"));
-  const access = await watched(t, file);
+onFile("an explicit reload is in force when it resolves", async (t, file, access) => {
   await writeFile(file, holding("Owner"));
   await access.live.reload();
   t.equal(access.role, "Owner");
@@ -170,9 +172,7 @@ t.test("a change through the rules is in force in all workers when it resolves",
   }
 });
 
-t.test("a deleted file changes nothing until it exists again", async (t) => {
-  const file = accessFile(t, holding("ReadOnly"));
-  const access = await watched(t, file);
+onFile("a deleted file changes nothing until it exists again", async (t, file, access) => {
   await unlink(file);
   t.equal(await access.untilRefused(), "does not exist");
   t.equal(access.role, "ReadOnly", "the last good state is in force");
@@ -180,9 +180,7 @@ t.test("a deleted file changes nothing until it exists again", async (t) => {
   await access.untilRole("Owner");
 });
 
-t.test("a file that returns unchanged is no longer stale", async (t) => {
-  const file = accessFile(t, holding("ReadOnly"));
-  const access = await watched(t, file);
+onFile("a file that returns unchanged is no longer stale", async (t, file, access) => {
   await rename(file, `${file}.away`);
   await access.untilRefused();
   await rename(`${file}.away`, file);
@@ -190,9 +188,7 @@ t.test("a file that returns unchanged is no longer stale", async (t) => {
   t.match(access.events.at(-1), { kind: "loaded", diff: { usersAdded: [], usersChanged: [] } });
 });
 
-t.test("a half-written file changes nothing", async (t) => {
-  const file = accessFile(t, holding("ReadOnly"));
-  const access = await watched(t, file);
+onFile("a half-written file changes nothing", async (t, file, access) => {
   await truncate(file);
   t.match(await access.untilRefused(), /contains no user and no grant/);
   t.equal(access.role, "ReadOnly");
@@ -245,9 +241,7 @@ t.test("a file that others may read is accepted if that is not checked", async (
   await t.rejects(openAccessFile(file, { checkRead: true }), { name: "UnsafeFileError" });
 });
 
-t.test("a pipe or a directory in place of the file changes nothing", async (t) => {
-  const file = accessFile(t, holding("ReadOnly"));
-  const access = await watched(t, file);
+onFile("a pipe or a directory in place of the file changes nothing", async (t, file, access) => {
   for (const put of [() => execFileSync("mkfifo", ["-m", "600", file]), () => mkdir(file)]) {
     await rm(file, { recursive: true });
     await put();

@@ -1,6 +1,6 @@
 import { writeFileSync } from "node:fs";
 import path from "node:path";
-import type { Test } from "tap";
+import root, { type Test } from "tap";
 import { permanentGrant } from "../../src/core/access/entries.ts";
 import { type Grant, userHolder } from "../../src/core/access/grant.ts";
 import { checkRecords, parseAccessFile } from "../../src/core/access/parse.ts";
@@ -85,4 +85,11 @@ export function accessFile(t: Test, text: string): string {
   const file = path.join(temporaryHome(t), "access_control.toml");
   writeFileSync(file, text, { mode: 0o600 });
   return file;
+}
+
+/** Returns a function that runs tests, each on a new access file with this text. */
+export function testsOn(text: string) {
+  return (name: string, body: (t: Test, file: string) => Promise<unknown>): void => {
+    root.test(name, (t) => body(t, accessFile(t, text)));
+  };
 }

@@ -32,18 +32,18 @@ import { changeAccessFile } from "../../src/core/access/write.ts";
 import { takeLock } from "../../src/core/base/files/lock.ts";
 import { Refusal } from "../../src/core/base/refusal.ts";
 import { putInPlace } from "../kit/gateway.ts";
-import { accessFile, grant, grantOn, hashWith, refusedBy, user } from "./kit.ts";
+import { accessFile, grant, grantOn, hashWith, refusedBy, testsOn, user } from "./kit.ts";
 
 const text = `# kept\n${user("root")}${user("alice")}${grant("root", "*", "Owner")}`;
 
 const alice = readHolder("alice");
+const onFile = testsOn(text);
 
 function giving(role: "Owner" | "ReadOnly"): Plan {
   return (current) => planGrant(current, "operator", { holder: alice, database: "main", role });
 }
 
-t.test("a change is on disk when it resolves to the new state", async (t) => {
-  const file = accessFile(t, text);
+onFile("a change is on disk when it resolves to the new state", async (t, file) => {
   const { snapshot } = await changeAccessFile(file, giving("ReadOnly"));
   const written = await readFile(file, "utf8");
   t.match(written, /^# kept\n/);
@@ -51,15 +51,13 @@ t.test("a change is on disk when it resolves to the new state", async (t) => {
   t.equal(grantOn(snapshot, "alice", "main")?.role, "ReadOnly");
 });
 
-t.test("a plan without changes writes nothing", async (t) => {
-  const file = accessFile(t, text);
+onFile("a plan without changes writes nothing", async (t, file) => {
   await utimes(file, 1, 1);
   await changeAccessFile(file, () => []);
   t.equal((await stat(file)).mtimeMs, 1000);
 });
 
-t.test("a damaged lock file refuses the change, and is named", async (t) => {
-  const file = accessFile(t, text);
+onFile("a damaged lock file refuses the change, and is named", async (t, file) => {
   const lock = path.join(path.dirname(file), `.${path.basename(file)}.lock`);
   await writeFile(lock, "this is not an empty database\n".repeat(50));
   const refused = await refusedBy(changeAccessFile(file, giving("ReadOnly")));
@@ -68,8 +66,7 @@ t.test("a damaged lock file refuses the change, and is named", async (t) => {
   await changeAccessFile(file, giving("ReadOnly"));
 });
 
-t.test("a refused plan writes nothing and releases the lock", async (t) => {
-  const file = accessFile(t, text);
+onFile("a refused plan writes nothing and releases the lock", async (t, file) => {
   const refuse: Plan = () => {
     throw new Refusal("role_insufficient");
   };
@@ -78,8 +75,7 @@ t.test("a refused plan writes nothing and releases the lock", async (t) => {
   await changeAccessFile(file, giving("ReadOnly"));
 });
 
-t.test("a plan judges the current file under the lock", async (t) => {
-  const file = accessFile(t, text);
+onFile("a plan judges the current file under the lock", async (t, file) => {
   const seen: (string | undefined)[] = [];
   const look: Plan = (current) => {
     seen.push(grantOn(current, "alice", "main")?.role);
@@ -94,8 +90,7 @@ t.test("a plan judges the current file under the lock", async (t) => {
   t.equal(seen.at(-1), "Owner");
 });
 
-t.test("mode and owner are kept", async (t) => {
-  const file = accessFile(t, text);
+onFile("mode and owner are kept", async (t, file) => {
   await chmod(file, 0o640);
   const isRoot = process.getuid?.() === 0;
   if (isRoot) await chown(file, 1234, 2345);
@@ -107,8 +102,7 @@ t.test("mode and owner are kept", async (t) => {
   t.not(after.ino, before.ino, "it is another file in the place of the old one");
 });
 
-t.test("a symlink is followed to the real file and stays a symlink", async (t) => {
-  const file = accessFile(t, text);
+onFile("a symlink is followed to the real file and stays a symlink", async (t, file) => {
   const real = path.join(path.dirname(file), "real", "users.toml");
   await mkdir(path.dirname(real));
   await rename(file, real);
@@ -153,8 +147,7 @@ t.test("a save by an editor while the change is on its way to the disk is kept",
   t.equal(await readFile(file, "utf8"), `${text}# ${saves}\n`, "no save is lost");
 });
 
-t.test("a leftover temporary file is replaced", async (t) => {
-  const file = accessFile(t, text);
+onFile("a leftover temporary file is replaced", async (t, file) => {
   const temporary = path.join(path.dirname(file), ".access_control.toml.new");
   await writeFile(temporary, "half");
   await changeAccessFile(file, giving("ReadOnly"));
@@ -199,8 +192,7 @@ t.test("an invalid file is not written, and the refusal quotes nothing of it", a
   t.equal(await readFile(file, "utf8"), broken);
 });
 
-t.test("a file that is not UTF-8 is not written", async (t) => {
-  const file = accessFile(t, text);
+onFile("a file that is not UTF-8 is not written", async (t, file) => {
   const bytes = Buffer.concat([Buffer.from("# Jos\xe9\n", "latin1"), Buffer.from(text)]);
   await writeFile(file, bytes);
   const refused = await refusedBy(changeAccessFile(file, giving("ReadOnly")));
@@ -215,8 +207,7 @@ t.test("a byte-order mark is kept", async (t) => {
   t.equal((await readFile(file, "utf8")).slice(0, 7), "\uFEFF# kept");
 });
 
-t.test("a missing file is not created", async (t) => {
-  const file = accessFile(t, text);
+onFile("a missing file is not created", async (t, file) => {
   await rm(file);
   const refused = await refusedBy(changeAccessFile(file, giving("ReadOnly")));
   t.equal(refused.code, "access_file_invalid");
@@ -224,16 +215,14 @@ t.test("a missing file is not created", async (t) => {
   t.strictSame(await readdir(path.dirname(file)), []);
 });
 
-t.test("a file that group or others may write is not edited", async (t) => {
-  const file = accessFile(t, text);
+onFile("a file that group or others may write is not edited", async (t, file) => {
   await chmod(file, 0o660);
   const refused = await refusedBy(changeAccessFile(file, giving("ReadOnly")));
   t.equal(refused.code, "access_file_invalid");
   t.match(refused.detail, /group or others may write it; fix it with: chmod 600/);
 });
 
-t.test("a new hash replaces the old one and nothing else", async (t) => {
-  const file = accessFile(t, text);
+onFile("a new hash replaces the old one and nothing else", async (t, file) => {
   const passwordHash = hashWith("m=128,t=2,p=1");
   await changeAccessFile(file, () => [
     { kind: "update-user", username: "alice", update: { passwordHash } },
@@ -281,8 +270,7 @@ function adding(username: string, actor: Actor = "operator", database = "main"):
     planAddUser(current, actor, blankUser(username), { database, role: "ReadOnly" });
 }
 
-t.test("writers of one process are served in order", async (t) => {
-  const file = accessFile(t, text);
+onFile("writers of one process are served in order", async (t, file) => {
   const names = Array.from({ length: 20 }, (_, n) => `new${n}`);
   await Promise.all(names.map((name) => changeAccessFile(file, adding(name))));
   const snapshot = parseAccessFile(await readFile(file, "utf8"), file);
@@ -334,8 +322,7 @@ t.test("each change is judged after those before it", async (t) => {
   t.strictSame([...users.keys()].sort(), ["alice", "dora", "four", "one", "two"]);
 });
 
-t.test("a change whose revocation fails is skipped", async (t) => {
-  const file = accessFile(t, text);
+onFile("a change whose revocation fails is skipped", async (t, file) => {
   const beforeWrite = () => Promise.reject(new Refusal("revocation_failed"));
   const results = await Promise.allSettled([
     changeAccessFile(file, adding("one")),

@@ -12,11 +12,12 @@ import { PATIENCE_MS } from "../kit/eventually.ts";
 import { caseCount } from "../kit/nightly.ts";
 import { lackDescriptors } from "../kit/no-descriptor.ts";
 import { nodeCommand } from "../kit/node.ts";
-import { accessFile, grant, user } from "./kit.ts";
+import { accessFile, grant, testsOn, user } from "./kit.ts";
 
 const script = fileURLToPath(new URL("writer.ts", import.meta.url));
 const text = `# kept\n${user("root")}${grant("root", "*", "Owner")}`;
 const NOBODY = 65_534;
+const onFile = testsOn(text);
 
 // Hundreds of processes take their time on a busy machine.
 
@@ -32,8 +33,7 @@ async function usersIn(file: string): Promise<string[]> {
   return [...parseAccessFile(written, file).users.keys()];
 }
 
-t.test("four processes with 25 writers each lose nothing", async (t) => {
-  const file = accessFile(t, text);
+onFile("four processes with 25 writers each lose nothing", async (t, file) => {
   const prefixes = ["a", "b", "c", "d"];
   const codes = await Promise.all(
     prefixes.map(async (prefix) => (await once(startWriter(file, prefix, 25), "exit"))[0]),
@@ -61,8 +61,7 @@ async function killWriter(file: string, prefix: string, patienceMs: number): Pro
   return acknowledged;
 }
 
-t.test("killed writers lose no acknowledged change", async (t) => {
-  const file = accessFile(t, text);
+onFile("killed writers lose no acknowledged change", async (t, file) => {
   const acknowledged: string[] = [];
   let patienceMs = 40;
   for (let round = 0; round < caseCount(6, 50); round += 1) {
@@ -92,8 +91,7 @@ t.test("killed writers lose no acknowledged change", async (t) => {
   t.strictSame(left, [], "nor is anything half written left");
 });
 
-t.test("a read-only directory refuses the change", async (t) => {
-  const file = accessFile(t, text);
+onFile("a read-only directory refuses the change", async (t, file) => {
   const isRoot = process.getuid?.() === 0;
   await chmod(file, 0o644);
   await chmod(path.dirname(file), 0o555);
@@ -105,8 +103,7 @@ t.test("a read-only directory refuses the change", async (t) => {
   t.strictSame(await readdir(path.dirname(file)), [path.basename(file)]);
 });
 
-t.test("a lack of descriptors refuses the change", async (t) => {
-  const file = accessFile(t, text);
+onFile("a lack of descriptors refuses the change", async (t, file) => {
   t.teardown(lackDescriptors(() => true));
   const changing = changeAccessFile(file, () => []);
   await t.rejects(changing, { code: "access_file_read_only" });

@@ -201,13 +201,13 @@ t.test("rows that an approver is shown are a line of the audit", async (t) => {
   const shown = await openCareful(t, { more, config: pages.config });
   const { ask, run, bot, root, gateway } = shown;
   const id = idIn(await ask(bot, removal));
-  const dave = await signedIn(t, pages.url, "dave");
+  const dave = await signedIn(pages.url, "dave");
   t.match((await dave.get("/approvals")).text, "12", "a count is no row");
   t.match((await dave.get(`/approvals/${id}`)).text, "12 rows would be deleted");
   await run("show", id);
   const other = idIn(await ask(bot, removeOne(14)));
   await ask(root, { Delete: { ...orders, where: { column: "id", cmp: "=", value: 14 } } });
-  const rita = await signedIn(t, pages.url, "root");
+  const rita = await signedIn(pages.url, "root");
   t.match((await rita.get(`/approvals/${id}`)).status, 200);
   const lines = () => {
     const all = jsonLines(readFileSync(path.join(gateway.home, "audit.log"), "utf8"));
@@ -251,7 +251,7 @@ t.test("an approver sees the rows by groups and attributes of the user's token",
   const alice = await staff.sign("gatehouse", { claims: { groups: ["ops"], most: 7 } });
   const id = idIn(await ask(alice, removal));
   t.match(await run("show", id), { query: JSON.stringify(removal), preview: { affected: 7 } });
-  const dave = await signedIn(t, url, "dave");
+  const dave = await signedIn(url, "dave");
   const { text } = await dave.get(`/approvals/${id}`);
   t.match(text, "7 rows would be deleted");
   t.match(text, "The row filter of staff:alice is added");

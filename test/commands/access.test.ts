@@ -11,6 +11,7 @@ import {
   failed,
   type Installation,
   install,
+  installed,
   people,
   type Refused,
 } from "./kit.ts";
@@ -44,8 +45,7 @@ t.test("access grant and revoke change one entry and report the result", async (
   t.notOk(gatehouse.snapshot.grants.has(readHolder("alice")));
 });
 
-t.test("quotes tell a database of two names from a table", async (t) => {
-  const gatehouse = install(t);
+installed("quotes tell a database of two names from a table", async (t, gatehouse) => {
   const check = async (place: string) =>
     (await gatehouse.run(`access check github:carol Select ${place}`)).code;
   const granted = await gatehouse.run("access grant github:carol 'acme.shop' ReadOnly");
@@ -143,8 +143,7 @@ t.test("access commands refuse unknown users, names and roles, and change nothin
   await checkRefusals(t, install(t), refused);
 });
 
-t.test("access list shows every entry", async (t) => {
-  const gatehouse = install(t);
+installed("access list shows every entry", async (t, gatehouse) => {
   t.strictSame(
     await gatehouse.run("access list"),
     done(
@@ -187,8 +186,7 @@ function entriesOf(gatehouse: Installation, username: string) {
   return [...entriesIn(ownGrants(gatehouse.snapshot, readHolder(username)))];
 }
 
-t.test("access grant writes all limits of an entry", async (t) => {
-  const gatehouse = install(t);
+installed("access grant writes all limits of an entry", async (t, gatehouse) => {
   const flags = [
     "--columns",
     "id, tenant,status",
@@ -429,8 +427,7 @@ t.test("--row-filter refuses two conditions, and half of one", async (t) => {
   t.equal(gatehouse.text, people);
 });
 
-t.test("user remove removes the user with all grants", async (t) => {
-  const gatehouse = install(t);
+installed("user remove removes the user with all grants", async (t, gatehouse) => {
   t.strictSame(
     await gatehouse.run("user remove alice"),
     done("Removed alice and all their grants."),
@@ -490,8 +487,7 @@ t.test("access check prints allowed or denied, with the reason", async (t) => {
   t.match(right, { code: 0, stdout: /^allowed: root DROP DATABASE on main/ });
 });
 
-t.test("access check --json prints the decision as data", async (t) => {
-  const gatehouse = install(t);
+installed("access check --json prints the decision as data", async (t, gatehouse) => {
   const insert = await gatehouse.run("access check alice Insert other --json");
   t.match(JSON.parse(insert.stdout), {
     username: "alice",
@@ -511,8 +507,7 @@ t.test("access check --json prints the decision as data", async (t) => {
   t.strictSame([insert.code, disabled.code], [1, 1]);
 });
 
-t.test("access check accepts operations from the configuration", async (t) => {
-  const gatehouse = install(t);
+installed("access check accepts operations from the configuration", async (t, gatehouse) => {
   const configuration = path.join(gatehouse.home, "gateway.toml");
   appendFileSync(configuration, '[query]\noperations = { Truncate = "DELETE" }\n');
   const result = await gatehouse.run("access check alice truncate main");
@@ -554,37 +549,40 @@ const narrowedAnswers: [question: string, code: number, answer: string][] = [
   ],
   ["rita Grant main", 1, "the role does not include this: ReadOnly by the entry for main"],
 ];
-t.test("access check names the entry for a table and its limits", async (t) => {
-  const gatehouse = install(t, policy);
-  const results = await gatehouse.runAll(
-    narrowedAnswers.map(([question]) => `access check ${question}`),
-  );
-  for (const [index, [question, code, answer]] of narrowedAnswers.entries()) {
-    t.equal(results[index]?.code, code, question);
-    t.ok(
-      results[index]?.stdout.endsWith(`: ${answer}\n`),
-      `${question}: ${results[index]?.stdout}`,
+installed(
+  "access check names the entry for a table and its limits",
+  async (t, gatehouse) => {
+    const results = await gatehouse.runAll(
+      narrowedAnswers.map(([question]) => `access check ${question}`),
     );
-  }
-  const { stdout } = await gatehouse.run("access check rita Delete main.tickets --json");
-  const approvals = [
-    { entry: "main.tickets", database: "main", permissions: ["DELETE"], approvers: ["alice"] },
-  ];
-  t.match(JSON.parse(stdout), {
-    username: "rita",
-    permission: "DELETE",
-    database: "main",
-    table: "tickets",
-    allowed: true,
-    reason: "allowed",
-    role: "ReadWrite",
-    entry: "main.tickets",
-    columns: ["id", "tenant", "status"],
-    expires: "2126-01-01T00:00:00Z",
-    approvals,
-    row_filter: [{ column: "tenant", cmp: "=", value: "@tenant" }],
-  });
-});
+    for (const [index, [question, code, answer]] of narrowedAnswers.entries()) {
+      t.equal(results[index]?.code, code, question);
+      t.ok(
+        results[index]?.stdout.endsWith(`: ${answer}\n`),
+        `${question}: ${results[index]?.stdout}`,
+      );
+    }
+    const { stdout } = await gatehouse.run("access check rita Delete main.tickets --json");
+    const approvals = [
+      { entry: "main.tickets", database: "main", permissions: ["DELETE"], approvers: ["alice"] },
+    ];
+    t.match(JSON.parse(stdout), {
+      username: "rita",
+      permission: "DELETE",
+      database: "main",
+      table: "tickets",
+      allowed: true,
+      reason: "allowed",
+      role: "ReadWrite",
+      entry: "main.tickets",
+      columns: ["id", "tenant", "status"],
+      expires: "2126-01-01T00:00:00Z",
+      approvals,
+      row_filter: [{ column: "tenant", cmp: "=", value: "@tenant" }],
+    });
+  },
+  policy,
+);
 
 t.test("a user without an attribute of the row filter is denied, by check and who", async (t) => {
   const filtered = (name: string) =>
@@ -755,129 +753,138 @@ query = '${select('["id"]', ', "limit": 10')}'
 allowed = true
 `;
 
-t.test("access test checks a policy against its expectations", async (t) => {
-  const gatehouse = install(t, policy);
-  const file = path.join(gatehouse.home, "policy.test.toml");
-  writeFileSync(file, expectations);
-  t.strictSame(await gatehouse.run("access test", [file]), {
-    code: 0,
-    stdout: "3 expectations, 0 failed\n",
-    stderr: "",
-  });
-  const proposed = path.join(gatehouse.home, "proposed.toml");
-  writeFileSync(proposed, policy.replace('columns = ["id", "tenant", "status"]\n', ""), {
-    mode: 0o664,
-  });
-  const differing = await gatehouse.run("access test", [file, "--file", proposed]);
-  t.strictSame(differing, {
-    code: 1,
-    stdout: `${file}:7: rita: expected denied with columns_required, found allowed\n3 expectations, 1 failed\n`,
-    stderr: "",
-  });
-  writeFileSync(file, `${expectations}[[expect]]\nuser = "rita"\nquery = "{}"\nallowed = true\n`);
-  const json = await gatehouse.run("access test --json", [file]);
-  t.equal(json.code, 1);
-  t.match(JSON.parse(json.stdout), [
-    {
-      line: 18,
-      expected: { user: "rita", allowed: true },
-      found: { allowed: false, code: "no_operation" },
-    },
-  ]);
-  writeFileSync(file, '[[expect]]\nuser = "rita"\nquery = "{}"\nallowed = false\n');
-  const { stdout } = await gatehouse.run("access test", [file]);
-  t.equal(stdout, "1 expectation, 0 failed\n");
-  const allowed = expectations.slice(0, expectations.indexOf("allowed = true") + 14);
-  for (const [code, answer] of [
-    ["x", `${file}:2: rita: expected allowed with x, found allowed\n1 expectation, 1 failed\n`],
-    ["allowed", "1 expectation, 0 failed\n"],
-  ]) {
-    writeFileSync(file, `${allowed}\ncode = "${code}"\n`);
-    t.equal((await gatehouse.run("access test", [file])).stdout, answer);
-  }
-});
+installed(
+  "access test checks a policy against its expectations",
+  async (t, gatehouse) => {
+    const file = path.join(gatehouse.home, "policy.test.toml");
+    writeFileSync(file, expectations);
+    t.strictSame(await gatehouse.run("access test", [file]), {
+      code: 0,
+      stdout: "3 expectations, 0 failed\n",
+      stderr: "",
+    });
+    const proposed = path.join(gatehouse.home, "proposed.toml");
+    writeFileSync(proposed, policy.replace('columns = ["id", "tenant", "status"]\n', ""), {
+      mode: 0o664,
+    });
+    const differing = await gatehouse.run("access test", [file, "--file", proposed]);
+    t.strictSame(differing, {
+      code: 1,
+      stdout: `${file}:7: rita: expected denied with columns_required, found allowed\n3 expectations, 1 failed\n`,
+      stderr: "",
+    });
+    writeFileSync(file, `${expectations}[[expect]]\nuser = "rita"\nquery = "{}"\nallowed = true\n`);
+    const json = await gatehouse.run("access test --json", [file]);
+    t.equal(json.code, 1);
+    t.match(JSON.parse(json.stdout), [
+      {
+        line: 18,
+        expected: { user: "rita", allowed: true },
+        found: { allowed: false, code: "no_operation" },
+      },
+    ]);
+    writeFileSync(file, '[[expect]]\nuser = "rita"\nquery = "{}"\nallowed = false\n');
+    const { stdout } = await gatehouse.run("access test", [file]);
+    t.equal(stdout, "1 expectation, 0 failed\n");
+    const allowed = expectations.slice(0, expectations.indexOf("allowed = true") + 14);
+    for (const [code, answer] of [
+      ["x", `${file}:2: rita: expected allowed with x, found allowed\n1 expectation, 1 failed\n`],
+      ["allowed", "1 expectation, 0 failed\n"],
+    ]) {
+      writeFileSync(file, `${allowed}\ncode = "${code}"\n`);
+      t.equal((await gatehouse.run("access test", [file])).stdout, answer);
+    }
+  },
+  policy,
+);
 
-t.test("an invalid file of expectations is refused with its line", async (t) => {
-  const gatehouse = install(t, policy);
-  const file = path.join(gatehouse.home, "policy.test.toml");
-  const bad: [text: string, stderr: RegExp][] = [
-    ["[[expect]]\nuser = 1\n", /policy\.test\.toml:1: \[\[expect\]\]: `user`: a text is needed/],
-    ["[[expect]]\n", /\[\[expect\]\]: `user`: a text is needed; allowed keys: user, via/],
-    [
-      '[[expect]]\nuser = "rita"\nquery = "{}"\n',
-      /\[\[expect\]\]: `allowed`: true or false is needed; allowed keys/,
-    ],
-    [
-      '[[expect]]\nuser = "rita"\nvia = "http"\nquery = "{}"\nallowed = true\n',
-      /`via`: "query" or "mcp" is needed/,
-    ],
-    [
-      `${expectations}[[expect]]\nusr = "x"\n`,
-      /policy\.test\.toml:18: \[\[expect\]\]: `usr`: unknown key; allowed keys: user, .* \(did you mean user\?\)/,
-    ],
-    ["[[expect]\n", /policy\.test\.toml:1: /],
-    ["", /policy\.test\.toml: \[\[expect]]: at least one is needed; allowed keys/],
-    ["expect = []\n", /policy\.test\.toml: \[\[expect]]: at least one is needed; allowed keys/],
-  ];
-  for (const [text, stderr] of bad) {
-    writeFileSync(file, text);
-    t.match(await gatehouse.run("access test", [file]), { code: 1, stdout: "", stderr });
-  }
-});
+installed(
+  "an invalid file of expectations is refused with its line",
+  async (t, gatehouse) => {
+    const file = path.join(gatehouse.home, "policy.test.toml");
+    const bad: [text: string, stderr: RegExp][] = [
+      ["[[expect]]\nuser = 1\n", /policy\.test\.toml:1: \[\[expect\]\]: `user`: a text is needed/],
+      ["[[expect]]\n", /\[\[expect\]\]: `user`: a text is needed; allowed keys: user, via/],
+      [
+        '[[expect]]\nuser = "rita"\nquery = "{}"\n',
+        /\[\[expect\]\]: `allowed`: true or false is needed; allowed keys/,
+      ],
+      [
+        '[[expect]]\nuser = "rita"\nvia = "http"\nquery = "{}"\nallowed = true\n',
+        /`via`: "query" or "mcp" is needed/,
+      ],
+      [
+        `${expectations}[[expect]]\nusr = "x"\n`,
+        /policy\.test\.toml:18: \[\[expect\]\]: `usr`: unknown key; allowed keys: user, .* \(did you mean user\?\)/,
+      ],
+      ["[[expect]\n", /policy\.test\.toml:1: /],
+      ["", /policy\.test\.toml: \[\[expect]]: at least one is needed; allowed keys/],
+      ["expect = []\n", /policy\.test\.toml: \[\[expect]]: at least one is needed; allowed keys/],
+    ];
+    for (const [text, stderr] of bad) {
+      writeFileSync(file, text);
+      t.match(await gatehouse.run("access test", [file]), { code: 1, stdout: "", stderr });
+    }
+  },
+  policy,
+);
 
-t.test("access diff shows who gains and loses what", async (t) => {
-  const gatehouse = install(t, policy);
-  const file = path.join(gatehouse.home, "new.toml");
-  const changed = policy
-    .replace('role = "ReadWrite"\ncolumns', 'role = "ReadOnly"\ncolumns')
-    .replace("max_rows = 100", "max_rows = 50")
-    .replace('tenant = "acme"', 'tenant = "globex"')
-    .replace('via = "mcp"', 'via = "mcp"\ndatabase = "main"')
-    .replace(grant("alice", "*", "ReadOnly"), "");
-  writeFileSync(file, changed + user("carol") + grant("carol", "main", "ReadOnly"));
-  const files = [gatehouse.accessFile, file];
-  t.strictSame(await gatehouse.run("access diff", files), {
-    code: 0,
-    stdout: [
-      "alice loses SELECT on * (ReadOnly to None)",
-      "rita on main: max_rows from 100 to 50",
-      "rita loses INSERT, UPDATE, DELETE on main.tickets (ReadWrite to ReadOnly)",
-      "carol gains SELECT on main (None to ReadOnly)",
-      "rita: attributes changed, which may affect row filters",
-      "boundary removed: mcp",
-      "boundary added: mcp database=main",
-      "",
-    ].join("\n"),
-    stderr: "",
-  });
-  const { stdout } = await gatehouse.run("access diff --json", files.toReversed());
-  t.match(JSON.parse(stdout), {
-    access: [{}, {}, {}, {}],
-    attributesChanged: ["rita"],
-    boundariesAdded: ["mcp"],
-  });
-  const same = [gatehouse.accessFile, gatehouse.accessFile];
-  t.match(await gatehouse.run("access diff", same), {
-    code: 0,
-    stdout: "no user gains or loses anything\n",
-  });
-  writeFileSync(
-    file,
-    policy.replace('role = "ReadOnly"\nmax_rows', 'role = "ReadWrite"\nmax_rows'),
-  );
-  t.match(await gatehouse.run("access diff", files), {
-    stdout: "rita gains INSERT, UPDATE, DELETE on main (ReadOnly to ReadWrite)\n",
-  });
-  t.match(await gatehouse.run("access diff nothing nowhere"), {
-    code: 1,
-    stderr: "gatehouse: nothing does not exist\n",
-  });
-  t.match(await gatehouse.run("access test", [gatehouse.home]), {
-    code: 1,
-    // Node 24 does not say which.
-    stderr: /^gatehouse: .* directory/,
-  });
-});
+installed(
+  "access diff shows who gains and loses what",
+  async (t, gatehouse) => {
+    const file = path.join(gatehouse.home, "new.toml");
+    const changed = policy
+      .replace('role = "ReadWrite"\ncolumns', 'role = "ReadOnly"\ncolumns')
+      .replace("max_rows = 100", "max_rows = 50")
+      .replace('tenant = "acme"', 'tenant = "globex"')
+      .replace('via = "mcp"', 'via = "mcp"\ndatabase = "main"')
+      .replace(grant("alice", "*", "ReadOnly"), "");
+    writeFileSync(file, changed + user("carol") + grant("carol", "main", "ReadOnly"));
+    const files = [gatehouse.accessFile, file];
+    t.strictSame(await gatehouse.run("access diff", files), {
+      code: 0,
+      stdout: [
+        "alice loses SELECT on * (ReadOnly to None)",
+        "rita on main: max_rows from 100 to 50",
+        "rita loses INSERT, UPDATE, DELETE on main.tickets (ReadWrite to ReadOnly)",
+        "carol gains SELECT on main (None to ReadOnly)",
+        "rita: attributes changed, which may affect row filters",
+        "boundary removed: mcp",
+        "boundary added: mcp database=main",
+        "",
+      ].join("\n"),
+      stderr: "",
+    });
+    const { stdout } = await gatehouse.run("access diff --json", files.toReversed());
+    t.match(JSON.parse(stdout), {
+      access: [{}, {}, {}, {}],
+      attributesChanged: ["rita"],
+      boundariesAdded: ["mcp"],
+    });
+    const same = [gatehouse.accessFile, gatehouse.accessFile];
+    t.match(await gatehouse.run("access diff", same), {
+      code: 0,
+      stdout: "no user gains or loses anything\n",
+    });
+    writeFileSync(
+      file,
+      policy.replace('role = "ReadOnly"\nmax_rows', 'role = "ReadWrite"\nmax_rows'),
+    );
+    t.match(await gatehouse.run("access diff", files), {
+      stdout: "rita gains INSERT, UPDATE, DELETE on main (ReadOnly to ReadWrite)\n",
+    });
+    t.match(await gatehouse.run("access diff nothing nowhere"), {
+      code: 1,
+      stderr: "gatehouse: nothing does not exist\n",
+    });
+    t.match(await gatehouse.run("access test", [gatehouse.home]), {
+      code: 1,
+      // Node 24 does not say which.
+      stderr: /^gatehouse: .* directory/,
+    });
+  },
+  policy,
+);
 
 t.test("access list --effective lists what entries, groups and boundaries allow", async (t) => {
   const text = [

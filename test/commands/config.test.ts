@@ -18,10 +18,9 @@ import { makeCertificate } from "../kit/certificate.ts";
 import { startGateway, type TestGateway, temporaryHome } from "../kit/gateway.ts";
 import { runCommand } from "../kit/process.ts";
 import { tlsSection, writePair } from "../kit/tls-files.ts";
-import { done, failed, install, installNothing, people, program } from "./kit.ts";
+import { done, failed, install, installed, installNothing, people, program } from "./kit.ts";
 
-t.test("config check lists every file with its state", async (t) => {
-  const gatehouse = install(t);
+installed("config check lists every file with its state", async (t, gatehouse) => {
   const { version } = gatehouse.snapshot;
   t.strictSame(
     await gatehouse.run("config check"),
@@ -38,8 +37,7 @@ t.test("config check lists every file with its state", async (t) => {
   t.match(stdout, `\nrevocations    ok  ${file} (1)\n`);
 });
 
-t.test("config check says that another algorithm ends all tokens", async (t) => {
-  const gatehouse = install(t);
+installed("config check says that another algorithm ends all tokens", async (t, gatehouse) => {
   t.equal((await gatehouse.run("key rotate")).code, 0);
   t.match((await gatehouse.run("config check")).stdout, `keys   ok  ${gatehouse.home}/keys (1)`);
   const file = path.join(gatehouse.home, "gateway.toml");
@@ -51,8 +49,7 @@ t.test("config check says that another algorithm ends all tokens", async (t) => 
   t.match(stderr, /no signing key for EdDSA: .* with `\S*gatehouse key rotate`/);
 });
 
-t.test("config check warns of tokens that expire within 14 days", async (t) => {
-  const gatehouse = install(t);
+installed("config check warns of tokens that expire within 14 days", async (t, gatehouse) => {
   const issue = (flags: string) => gatehouse.run(`token issue alice --opaque ${flags}`);
   t.equal((await issue("--name ci --expires 13d")).code, 0);
   t.equal((await issue("--expires 15d")).code, 0);
@@ -72,8 +69,7 @@ t.test("config check warns of tokens that expire within 14 days", async (t) => {
   t.match(broken, { code: 1, stderr: "tokens:1: is not an issued token\n" });
 });
 
-t.test("config check refuses pipes, devices and huge files", async (t) => {
-  const gatehouse = install(t);
+installed("config check refuses pipes, devices and huge files", async (t, gatehouse) => {
   const pipe = path.join(gatehouse.home, "pipe");
   execFileSync("mkfifo", ["-m", "600", pipe]);
   const huge = path.join(gatehouse.home, "huge.toml");
@@ -111,8 +107,7 @@ t.test("config check creates nothing before the first start", async (t) => {
   t.throws(() => gatehouse.text, { code: "ENOENT" });
 });
 
-t.test("a file that cannot be looked up does not count as missing", async (t) => {
-  const gatehouse = install(t);
+installed("a file that cannot be looked up does not count as missing", async (t, gatehouse) => {
   const { home } = gatehouse;
   // A link to itself, since root may look up everything else.
   const names = ["keys", "revocations", "tokens", "approvals.sqlite", "oauth"];
@@ -191,8 +186,7 @@ t.test("config check names wrong keys of the configuration with their lines", as
   t.match(stderr, /\ngatehouse: .*gateway\.toml:3: server\.hots: /, "each line has the prefix");
 });
 
-t.test("config check warns about a public address without TLS", async (t) => {
-  const gatehouse = install(t);
+installed("config check warns about a public address without TLS", async (t, gatehouse) => {
   const file = path.join(gatehouse.home, "gateway.toml");
   writeFileSync(file, '[server]\nhost = "0.0.0.0"\n', { mode: 0o600 });
   const { code, stderr } = await gatehouse.run("config check");
@@ -266,8 +260,7 @@ t.test("config check and the start warn about a jwks_file that is not a key set"
   t.match((await gatehouse.run("config check")).stderr, `${keys} is not a regular file`);
 });
 
-t.test("config check says why the certificate or key cannot be read", async (t) => {
-  const gatehouse = install(t);
+installed("config check says why the certificate or key cannot be read", async (t, gatehouse) => {
   const { home } = gatehouse;
   writeFileSync(path.join(home, "gateway.toml"), tlsSection, { mode: 0o600 });
   const [certificate, key] = [path.join(home, "fullchain.pem"), path.join(home, "key.pem")];
@@ -291,8 +284,7 @@ t.test("config check reports errors in every file with their lines", async (t) =
   t.match(stderr, /\n.*revocations:1: must be JSON/);
 });
 
-t.test("config check says how to fix permissions that are too wide", async (t) => {
-  const gatehouse = install(t);
+installed("config check says how to fix permissions that are too wide", async (t, gatehouse) => {
   chmodSync(gatehouse.accessFile, 0o644);
   const { code, stderr } = await gatehouse.run("config check");
   t.equal(code, 1);
@@ -431,8 +423,7 @@ t.test("config check --json prints all findings, even for broken files", async (
   t.match(await check(), { code: 1, errors: [/toml:2: server\.port/, /toml:3: /], parts: [] });
 });
 
-t.test("config check validates the URL of a database that is down", async (t) => {
-  const gatehouse = install(t);
+installed("config check validates the URL of a database that is down", async (t, gatehouse) => {
   const withUrl = (url: string) => {
     const file = path.join(gatehouse.home, "gateway.toml");
     writeFileSync(file, `[upstream]\nurl = "${url}"\n`, { mode: 0o600 });

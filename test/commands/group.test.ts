@@ -2,10 +2,9 @@ import { appendFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
 import { grant, groupGrant, user } from "../access/kit.ts";
-import { checkRefusals, done, failed, install, people, type Refused } from "./kit.ts";
+import { checkRefusals, done, failed, install, installed, people, type Refused } from "./kit.ts";
 
-t.test("groups are made, given entries, changed and removed", async (t) => {
-  const gatehouse = install(t);
+installed("groups are made, given entries, changed and removed", async (t, gatehouse) => {
   const before = gatehouse.text;
   const run = (command: string, more: string[] = []) => gatehouse.run(command, more);
   t.strictSame(
@@ -74,8 +73,7 @@ t.test("an entry for a group without --group is refused with that flag", async (
   );
 });
 
-t.test("an entry of an unknown local group is a warning", async (t) => {
-  const gatehouse = install(t);
+installed("an entry of an unknown local group is a warning", async (t, gatehouse) => {
   const { code, stderr } = await gatehouse.run("access grant --group ghosts main ReadOnly");
   t.equal(code, 0);
   t.match(stderr, /entry of group ghosts for main: there is no such group/);
@@ -144,8 +142,7 @@ const refused: Refused[] = [
 
 t.test("what a group command cannot do is refused", (t) => checkRefusals(t, install(t), refused));
 
-t.test("a difference tells who joins and leaves a group", async (t) => {
-  const gatehouse = install(t);
+installed("a difference tells who joins and leaves a group", async (t, gatehouse) => {
   await gatehouse.run("group set analysts --add alice");
   const old = install(t, gatehouse.text).accessFile;
   await gatehouse.run("group set analysts --add bob --remove alice");
@@ -204,8 +201,7 @@ t.test("groups of an issuer with commas and quotes can be named everywhere", asy
   t.equal(gatehouse.text.trimEnd(), before.trimEnd());
 });
 
-t.test("check, explain and test take the groups of a token", async (t) => {
-  const gatehouse = install(t);
+installed("check, explain and test take the groups of a token", async (t, gatehouse) => {
   await gatehouse.run("access grant --group staff:a main ReadOnly");
   const bob = ["access check staff:bob Select main", "--groups", "staff:a,staff:b"];
   t.equal((await gatehouse.run(bob[0] ?? "")).code, 1);

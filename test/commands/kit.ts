@@ -1,7 +1,7 @@
 import { readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
-import type { Test } from "tap";
+import root, { type Test } from "tap";
 import { parseAccessFile } from "../../src/core/access/parse.ts";
 import type { Snapshot } from "../../src/core/access/snapshot.ts";
 import { grant, user } from "../access/kit.ts";
@@ -71,6 +71,15 @@ export function install(t: Test, text = people): Installation {
   const installation = installNothing(t);
   writeFileSync(installation.accessFile, text, { mode: 0o600 });
   return installation;
+}
+
+/** Runs a test of commands that have an access file of their own. */
+export function installed(
+  name: string,
+  body: (t: Test, gatehouse: Installation) => Promise<unknown>,
+  text = people,
+): void {
+  root.test(name, (t) => body(t, install(t, text)));
 }
 
 export type Refused = readonly [command: string, code: number, stderr: RegExp, input?: string];

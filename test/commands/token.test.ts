@@ -37,6 +37,13 @@ async function installRobots(t: Test): Promise<Installation> {
   return gatehouse;
 }
 
+function forRobots(
+  name: string,
+  body: (t: Test, gatehouse: Installation) => Promise<unknown>,
+): void {
+  t.test(name, async (t) => body(t, await installRobots(t)));
+}
+
 function now(): number {
   return Math.floor(Date.now() / 1000);
 }
@@ -52,8 +59,7 @@ function revocationsIn(gatehouse: Installation): Record<string, unknown>[] {
   return lines.split("\n").map((line) => JSON.parse(line));
 }
 
-t.test("token issue prints only the token on standard output", async (t) => {
-  const gatehouse = await installRobots(t);
+forRobots("token issue prints only the token on standard output", async (t, gatehouse) => {
   const start = now();
   const { code, stdout, stderr } = await gatehouse.run("token issue robot --database main");
   t.equal(code, 0);
@@ -80,8 +86,7 @@ t.test("token issue prints only the token on standard output", async (t) => {
   t.notMatch(stderr, stdout.trim());
 });
 
-t.test("the token's claims follow the user and the options", async (t) => {
-  const gatehouse = await installRobots(t);
+forRobots("the token's claims follow the user and the options", async (t, gatehouse) => {
   const cases: [flags: string, claims: Record<string, unknown>][] = [
     ["robot", { database: "*", role: "ReadWrite" }],
     ["robot --database *", { database: "*", role: "ReadWrite" }],
@@ -116,8 +121,7 @@ t.test("--expires accepts seconds, minutes, hours, days and dates, up to 366 day
   }
 });
 
-t.test("token issue refuses users who could not use the token", async (t) => {
-  const gatehouse = await installRobots(t);
+forRobots("token issue refuses users who could not use the token", async (t, gatehouse) => {
   const refused: [flags: string, reason: string][] = [
     ["nobody", `User not found: nobody (\`${program} user list\` lists all users)`],
     ["idp:nobody", `User not found: idp:nobody (\`${program} user list\` lists all users)`],
@@ -137,8 +141,7 @@ t.test("token issue refuses users who could not use the token", async (t) => {
   }
 });
 
-t.test("a new token is not covered by earlier revocations", async (t) => {
-  const gatehouse = await installRobots(t);
+forRobots("a new token is not covered by earlier revocations", async (t, gatehouse) => {
   t.equal((await gatehouse.run("token revoke --user robot")).code, 0);
   const [{ before = 0 } = {}] = revocationsIn(gatehouse);
   t.ok(Number(decodePart(await issue(gatehouse, "robot"), 1).iat) >= Number(before));
@@ -151,8 +154,7 @@ t.test("a new token is not covered by earlier revocations", async (t) => {
   t.ok(Number(exp) <= now() + 3600, "it lives no longer for that");
 });
 
-t.test("token revoke records one token, or all of a user", async (t) => {
-  const gatehouse = await installRobots(t);
+forRobots("token revoke records one token, or all of a user", async (t, gatehouse) => {
   const { jti } = decodePart(await issue(gatehouse, "robot"), 1);
   const one = await gatehouse.run(`token revoke ${jti}`);
   t.strictSame(one, { code: 0, stdout: `Revoked the token ${jti}.\n`, stderr: "" });
@@ -176,8 +178,7 @@ t.test("token revoke accepts ids in upper case and ids of MCP access tokens", as
   t.strictSame(ids, [uuid, other]);
 });
 
-t.test("token revoke accepts external users with and without a record", async (t) => {
-  const gatehouse = await installRobots(t);
+forRobots("token revoke accepts external users with and without a record", async (t, gatehouse) => {
   const external = ["staff:bob", "idp:robot"];
   for (const name of external) {
     const { code, stdout } = await gatehouse.run(`token revoke --user ${name}`);
@@ -189,8 +190,7 @@ t.test("token revoke accepts external users with and without a record", async (t
   );
 });
 
-t.test("token revoke refuses input that would revoke nothing", async (t) => {
-  const gatehouse = await installRobots(t);
+forRobots("token revoke refuses input that would revoke nothing", async (t, gatehouse) => {
   const token = (await issue(gatehouse, "robot")).trim();
   const refused: [flags: string[], code: number, stderr: RegExp][] = [
     [[], 2, /give either a token id/],
@@ -234,8 +234,7 @@ t.test("token issue --opaque prints a short token and stores its hash", async (t
   t.match((await gatehouse.run("token issue bob --opaque")).stderr, "bob is disabled");
 });
 
-t.test("names of tokens can be confused with neither ids nor tokens", async (t) => {
-  const gatehouse = await installRobots(t);
+forRobots("names of tokens can be confused with neither ids nor tokens", async (t, gatehouse) => {
   for (const name of ["ci", "Nightly backup", "a.b.c", "größe", "x".repeat(64)]) {
     const { code } = await gatehouse.run("token issue robot --opaque", ["--name", name]);
     t.equal(code, 0, name);
@@ -297,8 +296,7 @@ t.test("token list shows every issued token, and token revoke takes its name", a
   );
 });
 
-t.test("tokens that ended otherwise leave the list as well", async (t) => {
-  const gatehouse = await installRobots(t);
+forRobots("tokens that ended otherwise leave the list as well", async (t, gatehouse) => {
   const { kid } = readKey(gatehouse.home);
   await issue(gatehouse, "robot --name key");
   await issue(gatehouse, "robot --name opaque --opaque");
@@ -335,8 +333,7 @@ t.test("a broken or readable file of tokens is named, and its text is not shown"
   }
 });
 
-t.test("a whole opaque token is not taken for an id", async (t) => {
-  const gatehouse = await installRobots(t);
+forRobots("a whole opaque token is not taken for an id", async (t, gatehouse) => {
   const token = (await issue(gatehouse, "robot --opaque")).trim();
   const refused = await gatehouse.run(`token revoke ${token}`);
   t.match(refused, { code: 2, stderr: /give only its id, which .* token explain -/ });

@@ -96,7 +96,7 @@ async function check(t: Test, name: string, scene: Scene, tables: readonly strin
 }
 
 t.test("the types take the rows of SQLite, also of tables that others created", async (t) => {
-  const scene = await freshSqlite(t);
+  const scene = await freshSqlite();
   await scene.sql(`create table own (id integer primary key, loose integer, yes boolean, raw blob);
     insert into own values (1, 'text', true, x'00ff'), (2, 2.5, null, null)`);
   const text = await check(t, "SQLite", scene, ["own"]);

@@ -19,6 +19,7 @@ import {
   checkRefusals,
   done,
   install,
+  installed,
   installNothing,
   people,
   program,
@@ -28,8 +29,7 @@ import { CTRL_C, CTRL_D, noTerminal, Terminal } from "./terminal.ts";
 
 const PASSWORD = "correct horse battery";
 
-t.test("user add writes the user with a hash of the configured cost", async (t) => {
-  const gatehouse = install(t);
+installed("user add writes the user with a hash of the configured cost", async (t, gatehouse) => {
   const before = gatehouse.text;
   const flags = "user add carol --email carol@example.com --password-stdin";
   const result = await gatehouse.run(flags, `${PASSWORD}\nignored\n`);
@@ -46,8 +46,7 @@ t.test("user add writes the user with a hash of the configured cost", async (t) 
   t.notMatch(gatehouse.text, new RegExp(PASSWORD));
 });
 
-t.test("a new password works, without the line break", async (t) => {
-  const gatehouse = install(t);
+installed("a new password works, without the line break", async (t, gatehouse) => {
   await gatehouse.run("user add carol --password-stdin", `${PASSWORD}\r\n`);
   await gatehouse.run("user password alice --password-stdin", "another password");
   const { users } = gatehouse.snapshot;
@@ -70,8 +69,7 @@ t.test("a new password works, without the line break", async (t) => {
   t.equal(gatehouse.snapshot.users.get("alice")?.passwordHash, again);
 });
 
-t.test("user add --admin adds an administrator", async (t) => {
-  const gatehouse = install(t);
+installed("user add --admin adds an administrator", async (t, gatehouse) => {
   const result = await gatehouse.run("user add carol --admin --password-stdin", PASSWORD);
   t.strictSame(result, done("Added carol, an administrator."));
   t.equal(grantOn(gatehouse.snapshot, "carol", "*")?.role, "Owner");
@@ -100,8 +98,7 @@ t.test("user add without --admin does not create an access file", async (t) => {
   t.notOk(readdirSync(gatehouse.home).includes("access_control.toml"));
 });
 
-t.test("user add --no-password adds machines and external users", async (t) => {
-  const gatehouse = install(t);
+installed("user add --no-password adds machines and external users", async (t, gatehouse) => {
   const start = Math.floor(Date.now() / 1000);
   t.equal((await gatehouse.run("user add backup --no-password")).code, 0);
   t.equal((await gatehouse.run("user add github:carol --no-password")).code, 0);
@@ -131,8 +128,7 @@ t.test("user password and user disable revoke tokens and change nothing else", a
   t.equal(gatehouse.text, [root, alice.replace(old, hash), ...rest].join(""));
 });
 
-t.test("user list shows all users without their hashes", async (t) => {
-  const gatehouse = install(t);
+installed("user list shows all users without their hashes", async (t, gatehouse) => {
   t.strictSame(
     await gatehouse.run("user list"),
     done(
@@ -198,8 +194,7 @@ t.test("a broken access file is left alone, and the error names the line", async
   t.equal(gatehouse.text, before);
 });
 
-t.test("the hint after user add names an existing database", async (t) => {
-  const gatehouse = install(t);
+installed("the hint after user add names an existing database", async (t, gatehouse) => {
   const configuration = path.join(gatehouse.home, "gateway.toml");
   const hinted = async (username: string, text: string) => {
     writeFileSync(configuration, text, { mode: 0o600 });
@@ -264,8 +259,7 @@ t.test("user add and user set write attributes, and user set keeps all others", 
   t.notMatch(gatehouse.text, "attributes");
 });
 
-t.test("user unlock clears failed logins and changes nothing else", async (t) => {
-  const gatehouse = install(t);
+installed("user unlock clears failed logins and changes nothing else", async (t, gatehouse) => {
   const before = gatehouse.text;
   t.strictSame(
     await gatehouse.run("user unlock alice"),
@@ -286,8 +280,7 @@ t.test("user unlock clears failed logins and changes nothing else", async (t) =>
   });
 });
 
-t.test("user enable promises a password only to users who have one", async (t) => {
-  const gatehouse = install(t);
+installed("user enable promises a password only to users who have one", async (t, gatehouse) => {
   await gatehouse.run("user add machine --no-password");
   await gatehouse.run("user add staff:ann --no-password");
   const enabled = async (name: string) => {
@@ -415,8 +408,7 @@ t.test("hash-password prints a hash of the configured cost, and nothing else", a
   t.not(again.stdout, stdout, "with a salt of its own each time");
 });
 
-t.test("a printed hash works in the access file", async (t) => {
-  const gatehouse = install(t);
+installed("a printed hash works in the access file", async (t, gatehouse) => {
   const { stdout } = await gatehouse.run(flags, PASSWORD);
   const record = `password_hash = "${stdout.trim()}"`;
   writeFileSync(gatehouse.accessFile, user("root", record) + grant("root", "*", "Owner"));

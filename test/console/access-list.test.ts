@@ -55,7 +55,7 @@ t.test("for a table, the list shows the entry of each user that decides", async 
     gateway.send("PUT", `/api/access/${path}`, entry, token);
   await put("alice/main/tickets", { role: "ReadOnly", max_rows: 20 });
   await put("alice/main/customer_*", { role: "None" });
-  const client = await signedIn(t, url);
+  const client = await signedIn(url);
   const cases = {
     "main.tickets": "alice |main.tickets|ReadOnly|at most 20 rows|never|",
     "main.customer_eu": "alice |main.customer_*|None|none|never|",
@@ -76,7 +76,7 @@ t.test("groups are listed with their members and entries", async (t) => {
   await put("idle", { members: [] });
   await put("analysts/access/reports", { role: "ReadOnly" });
   await put("corp%3Astaff/access/reports", { role: "None" });
-  const client = await signedIn(t, url);
+  const client = await signedIn(url);
   const analysts = "group analysts 2 members|reports|ReadOnly|none|never|";
   const staff = "group corp:staff no local members|reports|None|none|never|";
   const admin = "admin |*|Owner|none|never|";
@@ -131,7 +131,7 @@ t.test("a table's page shows who may what there, and a user's page every place",
     '[[boundaries]]\nvia = "mcp"\nrole = "ReadOnly"\nusername = "gina"\n',
   ].join("");
   const { url } = await staffedConsole(t, ["root * Owner", "oona main Owner"], "", more);
-  const client = await signedIn(t, url, "root");
+  const client = await signedIn(url, "root");
   const page = async (one: ConsoleClient, place: string) =>
     tableRows((await one.get(`/access/table?place=${place}`)).text, `Users of ${place}`);
   const rights = "SELECT, INSERT, UPDATE, DELETE";
@@ -149,7 +149,7 @@ t.test("a table's page shows who may what there, and a user's page every place",
     `gina no password|${rights}|all|DELETE after approval|query|main (group team)|`,
     "gina|SELECT|all|none|mcp|main (group team)|",
   ]);
-  const asOwner = await signedIn(t, url, "oona");
+  const asOwner = await signedIn(url, "oona");
   t.strictSame(await page(asOwner, "main.orders"), [
     "gina no password|SELECT|id, total|none|any|main.orders|",
     staff,
@@ -173,7 +173,7 @@ t.test("a table's page shows who may what there, and a user's page every place",
 
 t.test("a temporary entry is saved beside a permanent one, and edited separately", async (t) => {
   const { url } = await setting;
-  const client = await signedIn(t, url);
+  const client = await signedIn(url);
   const route = "/access/entry?user=bob&database=other&table=";
   const expires = "2199-12-24T18:00";
   const temporary = await client.submit(route, { role: "ReadWrite", expires, beside: "yes" });
@@ -196,7 +196,7 @@ t.test("a temporary entry is saved beside a permanent one, and edited separately
 
 t.test("of two changes at the same moment, one is saved and one sees the other", async (t) => {
   const { url } = await setting;
-  const clients = await Promise.all([signedIn(t, url), signedIn(t, url)]);
+  const clients = await Promise.all([signedIn(url), signedIn(url)]);
   const route = "/access/entry?user=carol&database=third";
   for (let round = 0; round < 5; round++) {
     const roles = round % 2 === 0 ? ["ReadWrite", "DbAdmin"] : ["ReadOnly", "None"];
@@ -215,7 +215,7 @@ t.test("of two changes at the same moment, one is saved and one sees the other",
 t.test("a user who is demoted while a form is open cannot save it", async (t) => {
   const { gateway, url } = await setting;
   await gateway.addUser("erin", "Owner", "*");
-  const erin = await signedIn(t, url, "erin");
+  const erin = await signedIn(url, "erin");
   const route = "/access/entry?user=carol&database=third";
   const seen = await seenOn(erin, route);
   await gateway.send("PUT", "/api/access/erin/*", { role: "ReadOnly" }, await gateway.login());
@@ -229,7 +229,7 @@ t.test("a user who is demoted while a form is open cannot save it", async (t) =>
 
 t.test("a thousand users with twenty grants each are paged and searched", async (t) => {
   const { gateway, url } = await setting;
-  const client = await signedIn(t, url);
+  const client = await signedIn(url);
   await gateway.edit((text) => `${text}\n${manyUsers()}`);
   await eventually("they are in force", async () => {
     const { text } = await client.get("/access?user=user0000");

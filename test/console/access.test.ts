@@ -27,6 +27,8 @@ function fileOf(gateway: TestGateway): string {
 
 const issuer = '[[mcp.authorization_servers]]\nissuer = "https://a.test/"\nprefix = "corp"\n';
 const { gateway, url } = await startConsole(t, { config: issuer });
+const client = await signedIn(url);
+const token = await gateway.login();
 await gateway.addUser("alice", "ReadWrite");
 
 t.test("an administrator grants, limits and revokes with a browser", async (t) => {
@@ -75,10 +77,8 @@ t.test("an administrator grants, limits and revokes with a browser", async (t) =
 
 t.test("an outdated form shows what has changed, and can be submitted again", async (t) => {
   await gateway.addUser("alan", "ReadWrite");
-  const client = await signedIn(t, url);
   const seen = await seenOn(client, formOf("alan"));
   t.equal(seen, "enabled\nmain: ReadWrite");
-  const token = await gateway.login();
   await gateway.send("PUT", "/api/access/alan/main", { role: "DbAdmin" }, token);
   const outdated = await client.submit(formOf("alan"), { ...wanted, seen });
   t.equal(outdated.status, 409);
@@ -94,7 +94,7 @@ t.test("an outdated form shows what has changed, and can be submitted again", as
 t.test("nothing is changed without the password of the signed-in user", async (t) => {
   const { gateway, url } = await startConsole(t);
   await gateway.addUser("alice", "ReadWrite");
-  const client = await signedIn(t, url);
+  const client = await signedIn(url);
   const before = fileOf(gateway);
   const routes = [formOf("alice"), "/access/end?user=alice&database=main"];
   const actions = ["disable", "unlock", "remove", "password&new_password=a+new+password"];
@@ -109,7 +109,6 @@ t.test("nothing is changed without the password of the signed-in user", async (t
 });
 
 t.test("an account is added, disabled, enabled, given a new password and removed", async (t) => {
-  const client = await signedIn(t, url);
   const account = { user: "bob", email: "", database: "main", role: "ReadOnly" };
   const add = (new_password: string) => client.submit("/access/new", { ...account, new_password });
   t.equal((await add("short")).status, 400);
@@ -120,13 +119,13 @@ t.test("an account is added, disabled, enabled, given a new password and removed
     client.submit(`/access/act?user=bob&action=${action}`, fields);
   const me = () => gateway.get("/api/me", token);
   t.equal((await me()).status, 200);
-  const bob = await signedIn(t, url, "bob");
+  const bob = await signedIn(url, "bob");
   t.equal((await act("disable")).status, 303);
   t.equal((await me()).status, 401);
   t.equal((await act("enable")).status, 303);
   t.equal((await me()).status, 401, "an earlier token stays revoked");
   t.match((await bob.get("/sessions")).headers, { location: /^\/sign-in/ });
-  await signedIn(t, url, "bob");
+  await signedIn(url, "bob");
   t.equal((await act("password", { new_password: "another password" })).status, 303);
   t.equal((await me()).status, 401);
   await gateway.login("bob", "another password");
@@ -136,9 +135,7 @@ t.test("an account is added, disabled, enabled, given a new password and removed
 });
 
 t.test("an external user can be disabled without a record, but gets no password", async (t) => {
-  const token = await gateway.login();
   await gateway.send("PUT", "/api/access/corp:jane/main", { role: "ReadOnly" }, token);
-  const client = await signedIn(t, url);
   const page = (await client.get("/access/user?user=corp:jane")).text;
   t.match(page, "action=disable");
   t.notMatch(page, /action=(password|remove)/);
@@ -156,9 +153,8 @@ t.test("a DbAdmin sees and changes only managed databases, other users nothing",
   await gateway.addUser("dora", "DbAdmin");
   await gateway.addUser("anna", "ReadWrite");
   await gateway.addUser("paul", "ReadWrite", "payroll");
-  const token = await gateway.login();
   await gateway.send("PUT", "/api/access/anna/payroll", { role: "ReadOnly" }, token);
-  const dora = await signedIn(t, url, "dora");
+  const dora = await signedIn(url, "dora");
   const list = (await dora.get("/access")).text;
   t.match(list, "anna");
   t.notMatch(list, /payroll|paul/);
@@ -179,7 +175,7 @@ t.test("a DbAdmin sees and changes only managed databases, other users nothing",
   t.equal((await dora.submit(formOf("anna"), { ...wanted, role: "Owner" })).status, 403);
   t.equal((await dora.submit(payroll, wanted)).status, 403);
   t.equal((await dora.submit(formOf("anna"), wanted)).status, 303);
-  const anna = await signedIn(t, url, "anna");
+  const anna = await signedIn(url, "anna");
   t.equal((await anna.submit(formOf("anna"), wanted)).status, 403);
 });
 
@@ -235,7 +231,6 @@ t.test("an administrator adds, changes and removes a group with a browser", asyn
 
 t.test("forms of groups obey the same checks as forms of users", async (t) => {
   await gateway.addUser("greg", "DbAdmin");
-  const client = await signedIn(t, url);
   const add = (name: string, members: string) =>
     client.submit("/access/members", { name, members });
   t.match(await add("writers", "ghost"), { status: 404, text: /User not found: ghost/ });
@@ -256,7 +251,7 @@ t.test("forms of groups obey the same checks as forms of users", async (t) => {
   const outdated = await client.submit(entry, { ...wanted, seen });
   t.match(outdated, { status: 409, text: /changed this group[\s\S]*Removed:[\s\S]*member greg/ });
 
-  const greg = await signedIn(t, url, "greg");
+  const greg = await signedIn(url, "greg");
   t.equal(
     (await greg.get("/access/user?user=group:writers")).status,
     404,
@@ -283,7 +278,6 @@ t.test("forms of groups obey the same checks as forms of users", async (t) => {
 });
 
 t.test("forms take any name of an issuer's group", async (t) => {
-  const client = await signedIn(t, url);
   const user = 'group:corp:R&D, "EU"';
   const place = (path: string) => `${path}?${new URLSearchParams({ user, database: "main" })}`;
   const found = await client.get(`/access/groups?${new URLSearchParams({ user: user.slice(6) })}`);
@@ -310,7 +304,6 @@ t.test("forms take any name of an issuer's group", async (t) => {
 t.test("a form of a large group notices a change to any member", async (t) => {
   const names = Array.from({ length: 10_000 }, (_, at) => `corp:member-${at}`);
   const members = names.join("\n");
-  const client = await signedIn(t, url);
   t.equal((await client.submit("/access/members", { name: "many", members })).status, 303);
   const entry = "/access/entry?user=group:many&database=main";
   const seen = await seenOn(client, entry);
@@ -318,7 +311,6 @@ t.test("a form of a large group notices a change to any member", async (t) => {
   t.equal((await client.submit(entry, wanted)).status, 303);
   const last = { members: `${members}x` };
   t.equal((await client.submit("/access/members?user=group:many", last)).status, 303);
-  const token = await gateway.login();
   await gateway.send("DELETE", "/api/groups/many/access/main", undefined, token);
   const outdated = await client.submit(entry, { ...wanted, seen });
   t.match(outdated, { status: 409, text: /Removed:[\s\S]*9900 more members/ });
@@ -328,7 +320,6 @@ t.test("a form of a large group notices a change to any member", async (t) => {
 
 t.test("the test of a query shows the deciding entry and the forwarded bytes", async (t) => {
   await gateway.addUser("amy", "ReadWrite");
-  const client = await signedIn(t, url);
   const entry = { ...wanted, row_filter: "tenant = '<b>acme</b>'" };
   t.equal((await client.submit(formOf("amy"), entry)).status, 303);
   const ask = async (query: string) =>
@@ -346,7 +337,7 @@ t.test("the test of a query shows the deciding entry and the forwarded bytes", a
 t.test("each change is an audit line that names the console's user", async (t) => {
   const { gateway, url } = await startConsole(t, { config: auditFile });
   await gateway.addUser("alice", "ReadWrite");
-  const client = await signedIn(t, url);
+  const client = await signedIn(url);
   await client.submit(formOf("alice"), wanted);
   await client.post("/sessions/end-all", { user: "alice" });
   await gateway.service.stop("SIGTERM");
@@ -367,7 +358,6 @@ t.test("each change is an audit line that names the console's user", async (t) =
 t.test("the form for an entry suggests existing databases, tables and columns", async (t) => {
   await gateway.addUser("doris", "DbAdmin");
   await gateway.addUser("abel", "ReadWrite");
-  const token = await gateway.login();
   const columns = ["id", "state", "tenant"].map((name) => ({
     name,
     type: name === "id" ? "int" : "text",
@@ -378,7 +368,7 @@ t.test("the form for an entry suggests existing databases, tables and columns", 
     const table = { database, table: database, columns };
     t.equal((await gateway.query({ CreateTable: table }, token)).status, 200);
   }
-  const doris = await signedIn(t, url, "doris");
+  const doris = await signedIn(url, "doris");
   const { text } = await doris.get("/access/entry?user=abel&database=payroll&table=payroll");
   t.match(text, '<option value="main"></option>');
   t.notMatch(text, /<option value="payroll">|value="yes"><code>state/, "doris may not grant there");
@@ -427,7 +417,6 @@ t.test("every invalid field has its own message", async (t) => {
   await page.locator("#database:focus").waitFor();
   t.pass("the first has the focus");
   await lookAt(t, page, "entry-wrong");
-  const client = await signedIn(t, url);
   const account = { user: "a b", email: "a\tb", database: "a b", role: "King", new_password: "x" };
   const { status, text } = await client.post("/access/new", { ...account, password: "" });
   t.equal(status, 400);
@@ -437,7 +426,6 @@ t.test("every invalid field has its own message", async (t) => {
 
 t.test("names and times are shown in full on a wide screen and on a phone", async (t) => {
   await gateway.addUser("alma", "ReadWrite");
-  const token = await gateway.login();
   const entry = {
     role: "ReadOnly",
     columns: ["id", "name", "city", "postal_code", "street", "registered_at"],
@@ -484,7 +472,6 @@ async function undo(client: ConsoleClient, page: string, given: Record<string, s
 }
 
 t.test("a message tells once what a change did, and Undo takes it back", async (t) => {
-  const client = await signedIn(t, url);
   const members = () => /members = .*/.exec(accessOf())?.[0];
   const before = accessOf();
   const entry = "/access/entry?user=rita&database=main";
@@ -550,7 +537,6 @@ t.test("a message tells once what a change did, and Undo takes it back", async (
 });
 
 t.test("a message that the gateway has not signed for this user is not shown", async (t) => {
-  const client = await signedIn(t, url);
   const forged = Buffer.from(JSON.stringify({ text: "All is well." })).toString("base64url");
   await client.submit("/access/entry?user=rita&database=side", { table: "", role: "ReadOnly" });
   const given = client.cookies.get(cookieName) ?? "";
@@ -569,7 +555,7 @@ t.test("a message that the gateway has not signed for this user is not shown", a
     t.equal(noticeOf(text), "", value);
   }
   await gateway.addUser("owen", "Owner");
-  const owen = await signedIn(t, url, "owen", "owen password");
+  const owen = await signedIn(url, "owen", "owen password");
   owen.cookies.set(cookieName, given);
   t.equal(noticeOf((await owen.get("/access")).text), "");
   client.cookies.set(cookieName, given);
@@ -593,11 +579,9 @@ t.test("Undo is used by keyboard, and its message fits each screen", async (t) =
 });
 
 t.test("a grant for an unknown name warns with the nearest one", async (t) => {
-  const token = await gateway.login();
   const columns = [{ name: "id", type: "int", primary_key: true }];
   await gateway.query({ CreateDatabase: { database: "shop" } }, token);
   await gateway.query({ CreateTable: { database: "shop", table: "tickets", columns } }, token);
-  const client = await signedIn(t, url);
   const warningFor = async (database: string, table: string) => {
     const fields = { database, table, role: "ReadOnly" };
     const answer = await client.submit("/access/entry?user=rita", fields);
@@ -629,6 +613,6 @@ t.test("a grant for an unknown name warns with the nearest one", async (t) => {
 t.test("with a preset, the page that tests queries says that none runs", async (t) => {
   const config = '[upstream]\nurl = "http://127.0.0.1:1"\npreset = "chroma"';
   const { url } = await startConsole(t, { config });
-  const { text } = await (await signedIn(t, url)).get("/access/check");
+  const { text } = await (await signedIn(url)).get("/access/check");
   t.match(text, "With preset chroma, the gateway has no /query");
 });

@@ -45,8 +45,8 @@ async function limit(
 }
 
 /** Clients of these users. */
-function signedInAs(t: Test, url: string, ...names: string[]): Promise<ConsoleClient[]> {
-  return Promise.all(names.map((name) => signedIn(t, url, name)));
+function signedInAs(_t: Test, url: string, ...names: string[]): Promise<ConsoleClient[]> {
+  return Promise.all(names.map((name) => signedIn(url, name)));
 }
 
 const narrowed = {
@@ -101,7 +101,7 @@ t.test("an approver sees the rows in a browser and decides by keyboard", async (
 t.test("a second approver sees what was decided, and by whom", async (t) => {
   await limit(plain, { approvers: ["dave", "wim"] });
   await limit(plain, { columns: ["id"] }, { role: "ReadOnly" }, "wim/main/orders");
-  const [dave, wim] = await Promise.all([signedIn(t, url, "dave"), signedIn(t, url, "wim")]);
+  const [dave, wim] = await Promise.all([signedIn(url, "dave"), signedIn(url, "wim")]);
   const page = `/approvals/${idIn(await ask(bot, removal))}`;
   t.match((await dave.get(page)).text, /name="touched" value="[0-9a-f]{64}"/);
   const partial = (await wim.get(page)).text;
@@ -174,7 +174,7 @@ t.test("rows and reasons are escaped, and invisible characters are spelled out",
   const id = idIn(
     await ask(bot, { Delete: { ...orders, where: { column: "state", cmp: "=", value: state } } }),
   );
-  const dave = await signedIn(t, url, "dave");
+  const dave = await signedIn(url, "dave");
   const { text } = await dave.get(`/approvals/${id}`);
   t.match(text, "1 row would be deleted");
   t.notMatch(text, /<img src=x|\u202e/);
@@ -192,7 +192,7 @@ t.test("the list shows conditions and row counts of pending approvals", async (t
   await ask(bot, { Delete: { ...orders, where: both } });
   await ask(bot, update);
   const rowsOn = async (name: string) => {
-    const client = await signedIn(t, url, name);
+    const client = await signedIn(url, name);
     const { text } = await client.get("/approvals");
     t.match(text, '<meta http-equiv="refresh" content="30; url=/approvals?refresh=auto">');
     const rows = text.matchAll(/<tr role="row"><td.*?<\/tr>/gs);
@@ -326,7 +326,7 @@ t.test("an approver who may not see an entry learns nothing of its contents", as
 
 t.test("the audit names who approved or denied, and who requested", async (t) => {
   const { ask, bot, url } = audited;
-  const dave = await signedIn(t, url, "dave");
+  const dave = await signedIn(url, "dave");
   const denied = idIn(await ask(bot, update));
   await dave.post(`/approvals/${denied}`, { decision: "deny" });
   const approved = idIn(await ask(bot, removal));
@@ -391,24 +391,24 @@ t.test("requesters and users without the right cannot decide", async (t) => {
   await limit(plain, { approvers: ["dave", "bot"] });
   const id = idIn(await ask(bot, removal));
   const page = `/approvals/${id}`;
-  const bots = await signedIn(t, url, "bot");
+  const bots = await signedIn(url, "bot");
   t.match((await bots.get("/approvals")).text, "For others to decide");
   const own = await bots.get(page);
   t.match(own.text, "You requested this, so another approver must decide");
   t.notMatch(own.text, /name="decision"|Rows/);
   t.equal((await bots.post(page, approve("bot"))).status, 403);
   t.equal((await bots.post(page, { decision: "deny" })).status, 403);
-  const root = await signedIn(t, url, "root");
+  const root = await signedIn(url, "root");
   t.match((await root.get(page)).text, /You are not an approver. Approvers: <bdi>dave, bot/);
   t.equal((await root.post(page, approve("root"))).status, 403, "not even an administrator");
-  const wim = await signedIn(t, url, "wim");
+  const wim = await signedIn(url, "wim");
   t.notMatch((await wim.get("/approvals")).text, id);
   t.equal((await wim.get(page)).status, 404);
   t.equal((await wim.post(page, approve("wim"))).status, 404);
   for (const path of ["/approvals/x", `/approvals/${id.replace(/^./, "z")}`, "/approvals/%00"]) {
     t.equal((await root.get(path)).status, 404, path);
   }
-  const dave = await signedIn(t, url, "dave");
+  const dave = await signedIn(url, "dave");
   for (const form of [{}, { decision: "" }, { decision: "approved" }]) {
     t.equal((await dave.post(page, form)).status, 400);
   }

@@ -66,10 +66,11 @@ async function operationsOn(client: ConsoleClient, query = ""): Promise<string[]
 
 const payers = '[[groups]]\nname = "payers"\nmembers = ["paul"]\n';
 const { gateway, url } = await staffedConsole(t, staff, auditFile, payers);
+const root = await signedIn(url, "root");
+const file = path.join(gateway.home, "audit.log");
 await use(gateway);
 
 t.test("the audit is searched by user, table, operation, outcome and time", async (t) => {
-  const root = await signedIn(t, url, "root");
   const dropped = "DropTable main.people";
   const both = ["Delete payroll.orders", "Select main.people"];
   t.strictSame(await operationsOn(root, "user=rita"), [
@@ -106,12 +107,10 @@ t.test("the audit is filtered by a range of dates and by group", async (t) => {
   const paul = await tokenOf(gateway, "paul");
   const answer = await gateway.query(select("payroll"), paul);
   const id = answer.headers.get("x-request-id") ?? "";
-  const file = path.join(gateway.home, "audit.log");
   await eventually("the line is written", async () => readFileSync(file, "utf8").includes(id));
-  const root = await signedIn(t, url, "root");
   t.strictSame(await operationsOn(root, "group=payers"), ["Select payroll.orders", "login"]);
   t.strictSame(await operationsOn(root, "group=others"), []);
-  const dora = await signedIn(t, url, "dora");
+  const dora = await signedIn(url, "dora");
   t.strictSame(await operationsOn(dora, "group=payers"), []);
   const today = new Date().toISOString().slice(0, 10);
   const onPayroll = "user=paul&operation=Select";
@@ -133,7 +132,7 @@ t.test("a line opens to show its request, its caller and its response", async (t
   await page.getByText("Details of").last().click();
   t.match(await page.locator("td details").last().innerText(), /Shape\s+.*\bid\b/);
   await lookAt(t, page, "audit-details");
-  const dora = await signedIn(t, url, "dora");
+  const dora = await signedIn(url, "dora");
   const { text: seen } = await dora.get("/audit");
   t.match(seen, "<dt>Request</dt>");
   t.notMatch(seen, /<dt>(?:Address|Token)<\/dt>/);
@@ -145,7 +144,6 @@ t.test("the lines of a filter are exported as CSV, with what the visitor may see
   await link.focus();
   const [file] = await Promise.all([page.waitForEvent("download"), page.keyboard.press("Enter")]);
   t.match(file.suggestedFilename(), /^audit-\d{4}-\d\d-\d\d\.csv$/);
-  const root = await signedIn(t, url, "root");
   const { text, headers } = await root.get("/audit.csv?user=rita&outcome=denied");
   t.match(headers["content-type"], /^text\/csv/);
   const [head = "", ...rows] = text.split("\r\n");
@@ -165,12 +163,12 @@ t.test("the lines of a filter are exported as CSV, with what the visitor may see
           line.includes('"msg":"console_export"'),
       ),
   );
-  const dora = await signedIn(t, url, "dora");
+  const dora = await signedIn(url, "dora");
   const own = (await dora.get("/audit.csv")).text;
   t.notMatch(own, "console_export");
   t.match(own, '"main.people"');
   t.notMatch(own, /payroll|login|127\.0\.0\.1/);
-  const rita = await signedIn(t, url, "rita");
+  const rita = await signedIn(url, "rita");
   t.equal((await rita.get("/audit.csv")).status, 403);
   t.equal((await root.get("/audit.csv?since=lately")).status, 400);
   const empty = await root.get("/audit?user=nobody");
@@ -189,7 +187,7 @@ function manyLines(count: number, more: object): string {
 
 t.test("an export is cut after 50,000 lines and says so", nightly, async (t) => {
   const { gateway, url } = await staffedConsole(t, staff, auditFile);
-  const root = await signedIn(t, url, "root");
+  const root = await signedIn(url, "root");
   const file = path.join(gateway.home, "audit.log");
   writeFileSync(`${file}.1.gz`, gzipSync(manyLines(30_000, { client: "=1+1" })));
   const past = Date.now() / 1000 - 7200;
@@ -208,7 +206,7 @@ t.test("an export is cut after 50,000 lines and says so", nightly, async (t) => 
 
 t.test("an export says that older lines are missing, and runs no formula", async (t) => {
   const { gateway, url } = await staffedConsole(t, staff, auditFile);
-  const root = await signedIn(t, url, "root");
+  const root = await signedIn(url, "root");
   const file = path.join(gateway.home, "audit.log");
   writeFileSync(`${file}.1.gz`, "damaged");
   appendFileSync(file, manyLines(6000, { client: "=1+1", requestId: "+2" }));
@@ -219,7 +217,6 @@ t.test("an export says that older lines are missing, and runs no formula", async
 });
 
 t.test("a search that took too long or lost its client is not retried", async (t) => {
-  const file = path.join(gateway.home, "audit.log");
   const filter = { since: 0, until: Number.POSITIVE_INFINITY };
   const all = { visible: undefined, from: undefined, limit: 1, timeoutMs: 1000 };
   const question = { file, filter, ...all };
@@ -237,7 +234,7 @@ t.test("a search that took too long or lost its client is not retried", async (t
 });
 
 t.test("a DbAdmin sees only lines of managed databases, other users none", async (t) => {
-  const dora = await signedIn(t, url, "dora");
+  const dora = await signedIn(url, "dora");
   t.strictSame(await operationsOn(dora), [
     "DropTable main.people",
     "Delete main.orders",
@@ -245,7 +242,7 @@ t.test("a DbAdmin sees only lines of managed databases, other users none", async
   ]);
   const { text } = await dora.get("/audit");
   t.notMatch(text, /payroll|login|signed/);
-  const rita = await signedIn(t, url, "rita");
+  const rita = await signedIn(url, "rita");
   t.equal((await rita.get("/audit")).status, 403);
   t.notMatch((await rita.get("/sessions")).text, 'href="/audit"');
 });
@@ -272,7 +269,6 @@ t.test("a denial links to a drafted grant", async (t) => {
   await page.goto(`${url}/audit?user=nobody&outcome=denied&since=7d`);
   await page.getByText("No lines found for").waitFor();
   await lookAt(t, page, "audit-none");
-  const root = await signedIn(t, url, "root");
   const form = { user: "rita", database: "main", table: "orders", role: "ReadWrite" };
   const given = await root.submit(`/access/entry?${new URLSearchParams(form)}`);
   t.equal(given.status, 303);
@@ -317,7 +313,7 @@ t.test("a drafted grant knows the groups that decided, and keeps their limits", 
     })}\n`;
   const file = path.join(gateway.home, "audit.log");
   appendFileSync(file, line("staff:bob", "staff:R/D #1") + line("rita", "readers"));
-  const root = await signedIn(t, url, "root");
+  const root = await signedIn(url, "root");
   const draftsFor = async (user: string) => {
     const { text } = await root.get(`/audit?outcome=denied&user=${user}`);
     return [...text.matchAll(/href="(\/access\/entry[^"]*)"/g)].map(([, link = ""]) =>
@@ -365,7 +361,7 @@ t.test("a grant is drafted from a denied request of a preset or a route", async 
     ["DROP DATABASE", [], "role=Owner"],
   ] as const;
   const file = path.join(gateway.home, "audit.log");
-  const root = await signedIn(t, url, "root");
+  const root = await signedIn(url, "root");
   for (const [operation, tables, expected] of lines) {
     writeFileSync(file, denied(operation, tables));
     const text = unescaped((await root.get("/audit?outcome=denied&user=rita")).text);
@@ -496,7 +492,7 @@ t.test("times are in the server's zone, or in the one that a browser chooses", a
     /Times are in Europe\/Berlin \(UTC\+0[12]:00\)/,
   );
 
-  const other = await signedIn(t, url);
+  const other = await signedIn(url);
   const { text } = await other.get("/state", {
     cookie: `${other.cookie}; gatehouse-console-zone=<x>`,
   });

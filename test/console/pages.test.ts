@@ -111,7 +111,7 @@ t.test("text from others is escaped on every page", async (t) => {
   const headers = { "user-agent": markup("agent"), "x-forwarded-for": markup("forwarded") };
   t.equal((await stranger.post("/sign-in", entry, headers)).status, 303);
 
-  const client = await signedIn(t, url, "root");
+  const client = await signedIn(url, "root");
   const good = readFileSync(gateway.accessFile, "utf8");
   appendFileSync(
     gateway.accessFile,
@@ -178,7 +178,7 @@ t.test("an administrator can do everything by keyboard", async (t) => {
   const token = await gateway.login("alice", "alice password");
   const wide = { Delete: { database: "main", table: "tickets", where: null } };
   t.not((await gateway.query(wide, token)).status, 403);
-  await signedIn(t, url, "alice");
+  await signedIn(url, "alice");
   const page = await openSignedIn(t, url);
 
   await tabTo(page, "Skip to content");
@@ -244,7 +244,7 @@ t.test("each page is refused to users without the right", async (t) => {
   ];
   const allowed = { alice: 4, dora: 14, admin: all.length };
   for (const [name, count] of Object.entries(allowed)) {
-    const client = await signedIn(t, url, name);
+    const client = await signedIn(url, name);
     for (const [at, route] of all.entries()) {
       const { status } = await client.get(route);
       t.ok(
@@ -260,7 +260,7 @@ const more = '[[acl]]\nusername = "rita"\ndatabase = "payroll"\nrole = "None"\n'
 const { url } = await staffedConsole(t, staff, auditFile, more);
 
 t.test("an empty list says what to do next", async (t) => {
-  const client = await signedIn(t, url, "root");
+  const client = await signedIn(url, "root");
   const textOn = async (route: string) => textOf((await client.get(route)).text);
   await client.submit("/access/members", { user: "", name: "readers", members: "" });
   for (const [route, text] of [
@@ -276,10 +276,10 @@ t.test("an empty list says what to do next", async (t) => {
   ] as const) {
     t.match(await textOn(route), text, route);
   }
-  const dora = await signedIn(t, url, "dora");
+  const dora = await signedIn(url, "dora");
   const { text } = await dora.get("/access/groups?user=unknown");
   t.notMatch(text, "Add one", "only administrators may");
-  const rita = await signedIn(t, url, "rita");
+  const rita = await signedIn(url, "rita");
   t.notMatch((await rita.get("/sessions")).text, "token issue", "only operators have the command");
   t.notMatch((await rita.get("/approvals")).text, "in the audit", "she may not read it");
   t.match((await dora.get("/approvals")).text, "in the audit");

@@ -57,8 +57,8 @@ t.test("a user's page shows account and recent denials to those who may see them
   const drop = (database: string) => ({ DropTable: { database, table: "orders" } });
   t.equal((await gateway.query(drop("payroll"), carol)).status, 403);
   t.equal((await gateway.query(drop("shop"), carol)).status, 403);
-  const admin = await signedIn(t, url, "root");
-  const owner = await signedIn(t, url, "oona");
+  const admin = await signedIn(url, "root");
+  const owner = await signedIn(url, "oona");
   let text = "";
   await eventually("the denials are in the audit", async () => {
     text = await pageOf(admin, "carol");
@@ -96,8 +96,8 @@ t.test("a search for denials that ends early says how far it got", async (t) => 
 });
 
 t.test("Test as tells the decision on an operation, without a query", async (t) => {
-  const admin = await signedIn(t, url, "root");
-  const owner = await signedIn(t, url, "oona");
+  const admin = await signedIn(url, "root");
+  const owner = await signedIn(url, "oona");
   const result = async (client: ConsoleClient, query: string) =>
     (await pageOf(client, query)).match(
       /mcp (?:Test )?((?:Allowed|Denied|Enter|You may) ?.*?) Recent|mcp Test (.*?) Members/,
@@ -144,8 +144,8 @@ t.test("Test as tells the decision on an operation, without a query", async (t) 
 });
 
 t.test("an Owner of one database reads nothing of entries and groups of others", async (t) => {
-  const owner = await signedIn(t, url, "oona");
-  const admin = await signedIn(t, url, "root");
+  const owner = await signedIn(url, "oona");
+  const admin = await signedIn(url, "root");
   const eva = await pageOf(owner, "eva&operation=Update&place=shop.orders");
   t.match(eva, "eva , Update on shop.orders : an entry that you may not see decides here.");
   t.match(eva, "shop.items");
@@ -184,7 +184,7 @@ t.test("an Owner of one database reads nothing of entries and groups of others",
 });
 
 t.test("a table's page strikes out the columns that are hidden from each user", async (t) => {
-  const admin = await signedIn(t, url, "root");
+  const admin = await signedIn(url, "root");
   const { text } = await admin.get("/access/table?place=shop.orders");
   const row = (name: string) =>
     text.split("</tr>").find((one) => one.includes(`<bdi>${name}</bdi></a>`)) ?? "";
@@ -197,7 +197,7 @@ t.test("a table's page strikes out the columns that are hidden from each user", 
 });
 
 t.test("the page of tables begins with an existing database, or says what to do", async (t) => {
-  const [admin, owner] = [await signedIn(t, url, "root"), await signedIn(t, url, "oona")];
+  const [admin, owner] = [await signedIn(url, "root"), await signedIn(url, "oona")];
   t.match((await owner.get("/access/table")).text, "Users of shop", "main is not hers");
   t.match((await admin.get("/access/table")).text, "Users of main");
   for (const [place, status, problem] of [

@@ -32,6 +32,7 @@ const { gateway, url } = await staffedConsole(
   "",
   more,
 );
+const root = await signedIn(url, "root");
 
 const preview = async (client: ConsoleClient, route: string, fields: Record<string, string>) => {
   const { status, text } = await client.submit(route, { look: "preview", password: "", ...fields });
@@ -41,7 +42,6 @@ const preview = async (client: ConsoleClient, route: string, fields: Record<stri
 
 t.test("a preview says in words what the entry will allow, and saves nothing", async (t) => {
   const before = readFileSync(gateway.accessFile, "utf8");
-  const root = await signedIn(t, url, "root");
   const entry = "/access/entry?user=carol";
   const limited = await preview(root, entry, {
     database: "shop",
@@ -96,7 +96,7 @@ t.test("a preview says in words what the entry will allow, and saves nothing", a
 });
 
 t.test("a preview tells an administrator of one database nothing about others", async (t) => {
-  const oona = await signedIn(t, url, "oona");
+  const oona = await signedIn(url, "oona");
   const entry = "/access/entry?user=carol";
   const own = await preview(oona, entry, { database: "shop", table: "", role: "ReadOnly" });
   t.match(own.shown, "carol will be able to read every table of shop.");
@@ -107,7 +107,7 @@ t.test("a preview tells an administrator of one database nothing about others", 
     t.match(text, "Your own rights are too low");
     t.notMatch(shown, "carol");
   }
-  const dora = await signedIn(t, url, "dora");
+  const dora = await signedIn(url, "dora");
   const owner = await preview(dora, entry, { database: "shop", role: "Owner" });
   t.equal(owner.status, 403);
   const wrong = await preview(oona, entry, { database: "shop", table: "*", role: "ReadOnly" });
@@ -117,7 +117,6 @@ t.test("a preview tells an administrator of one database nothing about others", 
 });
 
 t.test("a message after a change warns as lint does", async (t) => {
-  const root = await signedIn(t, url, "root");
   const saved = await root.submit("/access/entry?user=carol", {
     database: "shop",
     table: "items",
@@ -133,7 +132,6 @@ t.test("a message after a change warns as lint does", async (t) => {
 });
 
 t.test("forms for revoking, users and groups say their effect in words", async (t) => {
-  const root = await signedIn(t, url, "root");
   const shownOn = async (route: string) => {
     const [, shown = ""] =
       /id="preview"[^>]*>([\s\S]*?)<\/section>/.exec((await root.get(route)).text) ?? [];
@@ -165,7 +163,6 @@ t.test("forms for revoking, users and groups say their effect in words", async (
 });
 
 t.test("a form that was previewed is still refused after someone else's change", async (t) => {
-  const root = await signedIn(t, url, "root");
   const route = "/access/entry?user=dead";
   const seenIn = (text: string) => /name="seen" value="([^"]*)"/.exec(text)?.[1] ?? "";
   const seen = seenIn((await root.get(route)).text);
@@ -190,7 +187,6 @@ t.test("a form that was previewed is still refused after someone else's change",
 });
 
 t.test("sentences about an entry escape invisible characters", async (t) => {
-  const root = await signedIn(t, url, "root");
   const route = "/access/entry?user=gina";
   const fields = {
     database: "shop",

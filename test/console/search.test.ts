@@ -34,8 +34,8 @@ const lines = [id, "of-payroll"].map((requestId, at) => {
 });
 appendFileSync(path.join(gateway.home, "audit.log"), lines.join(""));
 
-async function search(t: Test, username: string, asked: string) {
-  const client = await signedIn(t, url, username);
+async function search(_t: Test, username: string, asked: string) {
+  const client = await signedIn(url, username);
   const { status, headers, text } = await client.get(`/search?q=${encodeURIComponent(asked)}`);
   const found = [...text.matchAll(/<tr role="row"><td.*?<\/tr>/g)].map(([row]) =>
     textOf(row).trim().replaceAll(/ +/g, " "),
@@ -76,14 +76,14 @@ t.test("the search finds only what the visitor may see", async (t) => {
   }
   t.match(await search(t, "dora", id), { location: `/audit?request=${id}&since=` });
   t.equal((await search(t, "rita", "rita")).status, 403);
-  const rita = await signedIn(t, url, "rita");
+  const rita = await signedIn(url, "rita");
   t.notMatch((await rita.get("/overview")).text, 'action="/search"');
 });
 
 t.test("a search says when it could not read the audit", async (t) => {
   const { gateway, url } = await staffedConsole(t, staff, auditFile);
   writeFileSync(path.join(gateway.home, "audit.log.1.gz"), "not compressed");
-  const root = await signedIn(t, url, "root");
+  const root = await signedIn(url, "root");
   const { status, text } = await root.get(`/search?q=${id}`);
   t.equal(status, 200);
   t.match(textOf(text), /The audit was not searched, since it cannot be read now/);
@@ -108,7 +108,7 @@ t.test("a search asks all databases at once, and says when one was late", async 
     response.writeHead(200, { "content-type": "application/json" });
     response.end(JSON.stringify({ status: "success", data }));
   };
-  const root = await signedIn(t, url, "root");
+  const root = await signedIn(url, "root");
   const { text } = await root.get("/search?q=tickets");
   t.equal(most, 4, "all that are late are asked at one time");
   t.equal(text.match(/>db\d\.tickets</g)?.length, 8);

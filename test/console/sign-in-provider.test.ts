@@ -170,7 +170,7 @@ t.test("a session ends at the provider, by revocation and by signing out", async
 });
 
 t.test("a sign-in ends the browser's earlier session", async (t) => {
-  const client = await signedIn(t, url, "root", passwordOf("root"));
+  const client = await signedIn(url, "root", passwordOf("root"));
   const before = new ConsoleClient(url);
   for (const [name, value] of client.cookies) before.cookies.set(name, value);
   await signInAs("eve", { client });

@@ -35,7 +35,7 @@ t.test("a session ends with a new password, by disabling, revocation and removal
   ];
   for (const [method, route, body] of ends) {
     await gateway.addUser("bob", "ReadOnly");
-    const bob = await signedIn(t, url, "bob");
+    const bob = await signedIn(url, "bob");
     t.equal((await bob.get("/sessions")).status, 200);
     await gateway.send(method, route, body, admin);
     t.equal((await bob.get("/sessions")).status, 303, `${method} ${route}`);
@@ -45,7 +45,7 @@ t.test("a session ends with a new password, by disabling, revocation and removal
 
 t.test("an administrator who is demoted loses the pages of administrators", async (t) => {
   await gateway.addUser("carol", "Owner", "*");
-  const carol = await signedIn(t, url, "carol");
+  const carol = await signedIn(url, "carol");
   t.equal((await carol.get("/state")).status, 200);
   await gateway.edit((text) =>
     text.replace(/(username = "carol"\ndatabase = "\*"\nrole = )"Owner"/, '$1"ReadOnly"'),
@@ -188,7 +188,7 @@ const html = { headers: { accept: "text/html" } };
 
 t.test("several workers share one console, and each links to it", async (t) => {
   const { gateway, url } = await startConsole(t, { config: "[server]\nworkers = 2\n" });
-  const client = await signedIn(t, url);
+  const client = await signedIn(url);
   for (let at = 0; at < 8; at++) {
     t.equal((await client.get("/state")).status, 200);
     t.match((await gateway.request("/", html)).text, `<a href="${url}">${url}</a> is the console`);
@@ -240,7 +240,7 @@ const policy =
 await gateway.addUser("alice", "ReadWrite");
 
 t.test("every response forbids caching, framing and scripts", async (t) => {
-  const client = await signedIn(t, url);
+  const client = await signedIn(url);
   const routes = ["/sign-in", "/state", "/sessions", "/style.css", "/icon.svg", "/nowhere"];
   const answers = [
     ...(await Promise.all(routes.map((route) => client.get(route)))),
@@ -313,7 +313,7 @@ t.test("on loopback the cookie is plain, HttpOnly and new for each session", asy
   const answer = await client.signIn();
   const [line = ""] = answer.headers["set-cookie"] ?? [];
   t.match(line, /^gatehouse-console=[\w-]{43}; Path=\/; HttpOnly; SameSite=Lax$/);
-  const second = await signedIn(t, url);
+  const second = await signedIn(url);
   t.not(second.cookie, client.cookie);
   t.equal((await ask(`${url}/state`, { headers: { cookie: client.cookie } })).status, 200);
 });
@@ -330,13 +330,13 @@ t.test("no bearer token opens a page", async (t) => {
 });
 
 t.test("a form needs the token of its own session", async (t) => {
-  const client = await signedIn(t, url);
+  const client = await signedIn(url);
   const form = { session: "none" };
   for (const type of ["text/plain", "multipart/form-data; boundary=x", "application/json"]) {
     const { status } = await client.post("/sessions/end", form, { "content-type": type });
     t.ok([403, 415].includes(status), `${type}: ${status}`);
   }
-  const other = (await (await signedIn(t, url)).get("/sessions")).text;
+  const other = (await (await signedIn(url)).get("/sessions")).text;
   const [, token = ""] = /name="csrf" value="([^"]+)"/.exec(other) ?? [];
   for (const csrf of ["", "x", "A".repeat(43), token]) {
     t.equal((await client.post("/sessions/end", { ...form, csrf })).status, 403, csrf);
@@ -394,7 +394,7 @@ const forms: Readonly<Record<string, Readonly<Record<string, string>>>> = {
 };
 
 t.test("no form is accepted from another origin", async (t) => {
-  const client = await signedIn(t, url);
+  const client = await signedIn(url);
   const before = readFileSync(gateway.accessFile, "utf8");
   const elsewhere = `http://127.0.0.1:${Number(new URL(url).port) + 1}`;
   const origins: Readonly<Record<string, string>>[] = [
@@ -473,7 +473,7 @@ t.test("a foreign host name is refused in each part of a request", async (t) => 
 
 t.test("confirming a change shares the throttle of logins", async (t) => {
   const { gateway, url } = await startConsole(t, { auth: "max_failures_per_user_and_address = 3" });
-  const client = await signedIn(t, url);
+  const client = await signedIn(url);
   const form = { user: "admin", action: "disable", seen: "", password: "wrong horse" };
   for (let at = 0; at < 3; at++) t.equal((await client.post("/access/act", form)).status, 401);
   t.equal((await client.post("/access/act", form)).status, 429);

@@ -47,7 +47,7 @@ t.test("the State page shows what is in force, and why a file was rejected", asy
     home,
     config: `[server]\nhost = "localhost"\n${tlsSection}${upstreams}`,
   });
-  const client = await signedIn(t, url);
+  const client = await signedIn(url);
   const text = await stateOnce(client, /Open: queries go elsewhere/);
   t.match(text, new RegExp(`${upstream.url} all others Reachable Closed 0 0`));
   t.match(text, `${gone} is unreachable. Its queries fail or use another upstream.`);
@@ -84,7 +84,7 @@ const plain = await startConsole(t);
 
 t.test("versions show which users gain and lose which rights", async (t) => {
   const { gateway, url } = plain;
-  const client = await signedIn(t, url);
+  const client = await signedIn(url);
   t.match(textOf((await client.get("/state")).text), "No changes to users or grants since");
   await gateway.addUser("alice", "ReadOnly");
   const token = await gateway.login();
@@ -107,7 +107,7 @@ t.test("versions show which users gain and lose which rights", async (t) => {
 });
 
 t.test("the State page names the embedded engine's database and refreshes itself", async (t) => {
-  const client = await signedIn(t, plain.url);
+  const client = await signedIn(plain.url);
   const { text } = await client.get("/state");
   t.match(textOf(text), /sqlite:\S+ all others Reachable Closed 0 0/);
   t.match(text, '<meta http-equiv="refresh" content="30; url=/state?refresh=auto">');
@@ -124,7 +124,7 @@ t.test("with a store, the State page shows replicas, leases and all versions", a
   const { config, url } = await consoleConfig();
   const other = await store.replica();
   await store.replica(store.url, store.makeHome(), config);
-  const client = await signedIn(t, url);
+  const client = await signedIn(url);
   const first = textOf((await client.get("/state")).text);
   t.match(first, /\S+:\d+ \(this one\) \d+ 0 in \d+ seconds \d+ \d{4}/);
   t.match(first, new RegExp(`:${other.service.child.pid} \\d+ 0 in \\d+ seconds`));
@@ -250,7 +250,7 @@ const pair = startPair(t);
 t.test("a rejected configuration is shown, also with several workers", async (t) => {
   for (const { gateway, url } of [plain, await pair]) {
     const { home } = gateway;
-    const client = await signedIn(t, url);
+    const client = await signedIn(url);
     t.match(textOf((await client.get("/state")).text), "Everything is in order.");
     const good = readFileSync(path.join(home, "gateway.toml"), "utf8");
     replaceFile(home, "gateway.toml", `${good}\n[auth]\ntoken_lifetime = "soon"\n`);
@@ -296,7 +296,7 @@ t.test("the overview counts the last hour, day or week, over all workers", async
 t.test("the overview shows each user only what they may see", async (t) => {
   const { url, count } = await used;
   const overviewOf = async (name: string) => {
-    const client = await signedIn(t, url, name);
+    const client = await signedIn(url, name);
     return textOf((await client.get("/overview")).text);
   };
   const root = await overviewOf("root");
@@ -324,7 +324,7 @@ t.test("the overview shows each user only what they may see", async (t) => {
 
 t.test("without an audit file, the overview explains how to set one", async (t) => {
   const { gateway, url } = await open(t, "");
-  const client = await signedIn(t, url, "root");
+  const client = await signedIn(url, "root");
   const { status, headers } = await client.get("/");
   t.match({ status, headers }, { status: 303, headers: { location: "/overview" } });
   const { text } = await client.get("/overview");
@@ -332,7 +332,7 @@ t.test("without an audit file, the overview explains how to set one", async (t) 
   t.notMatch(text, "<svg");
   const token = await tokenOf(gateway, "root");
   await gateway.send("PUT", "/api/access/rita/main", { role: "ReadWrite" }, token);
-  const dora = await signedIn(t, url, "dora");
+  const dora = await signedIn(url, "dora");
   for (const one of [client, dora]) {
     t.match(textOf((await one.get("/overview")).text), /Recent changes .* rita main \+ INSERT/);
   }

@@ -32,19 +32,19 @@ t.test("users see and revoke their own tokens, administrators all", async (t) =>
     await issue("bob", "--name", "another", "--database", "main"),
   ];
   t.equal(await codeOf(ofAlice), undefined);
-  const alice = await signedIn(t, url, "alice");
+  const alice = await signedIn(url, "alice");
   const own = (await alice.get("/sessions")).text;
   t.strictSame([...revocable(own).keys()], ["nightly"]);
   t.match(textOf(own), /Issued tokens .* alice nightly [\da-f-]{36} \* \d{4}-/);
   t.notMatch(textOf(own), /nightly [\da-f-]{36} \* [^ ]+ [^ ]+ never/, "it was used");
 
-  const root = await signedIn(t, url, "root");
+  const root = await signedIn(url, "root");
   const all = revocable((await root.get("/sessions")).text);
   t.strictSame([...all.keys()], ["another", "backup", "nightly"]);
   const foreign = { token: all.get("backup") ?? "" };
   t.equal((await alice.post("/sessions/revoke", foreign)).status, 404);
   t.equal(await codeOf(ofBob), undefined);
-  const dora = await signedIn(t, url, "dora");
+  const dora = await signedIn(url, "dora");
   t.notMatch((await dora.get("/access/user?user=bob")).text, "backup");
 
   const token = revocable(own).get("nightly") ?? "";
@@ -67,7 +67,7 @@ t.test("users see and revoke their own tokens, administrators all", async (t) =>
 
 t.test("the log says why nothing was revoked in the console", async (t) => {
   await issue("alice", "--name", "kept");
-  const alice = await signedIn(t, url, "alice");
+  const alice = await signedIn(url, "alice");
   const token = revocable((await alice.get("/sessions")).text).get("kept") ?? "";
   await alice.get("/sessions/password");
   const file = path.join(gateway.home, "revocations");
@@ -90,7 +90,7 @@ t.test("the overview warns of tokens that expire within 14 days", async (t) => {
   await issue("alice", "--name", "soon", "--expires", "13d");
   await issue("bob", "--name", "later", "--expires", "15d");
   const warned = async (name: string) => {
-    const text = textOf((await (await signedIn(t, url, name)).get("/overview")).text);
+    const text = textOf((await (await signedIn(url, name)).get("/overview")).text);
     return /Tokens that expire within 14 days(.*?)(?:Recent changes|$)/.exec(text)?.[1] ?? "";
   };
   t.match(await warned("root"), /alice soon [\da-f-]{36} \d{4}-/);
@@ -102,8 +102,8 @@ t.test("the overview warns of tokens that expire within 14 days", async (t) => {
 t.test("users change their own password in the console and stay signed in", async (t) => {
   const login = await tokenOf(gateway, "bob");
   const machine = await issue("bob");
-  const bob = await signedIn(t, url, "bob");
-  const other = await signedIn(t, url, "bob");
+  const bob = await signedIn(url, "bob");
+  const other = await signedIn(url, "bob");
   const change = (fields: Record<string, string>) => bob.post("/sessions/password", fields);
   await bob.get("/sessions/password");
   const password = passwordOf("bob");
@@ -129,7 +129,7 @@ t.test("an administrator unlocks a user in the console, also by enabling", async
   };
   await lock();
   t.equal(await attempt(passwordOf("dora")), 429);
-  const client = await signedIn(t, url, "root");
+  const client = await signedIn(url, "root");
   t.match((await client.get("/access/user?user=dora")).text, "action=unlock");
   const wrong = await client.submit("/access/act?user=dora&action=unlock", { password: "wrong" });
   t.equal(wrong.status, 401);

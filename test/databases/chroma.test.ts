@@ -40,6 +40,8 @@ async function open(t: Test, config = "") {
 }
 
 const shared = await open(t);
+const { stub, gateway, login } = shared;
+const token = await login("rita");
 t.beforeEach(() => void shared.stub.take());
 
 t.test("every check of the suite holds", { timeout: 120_000 }, async (t) => {
@@ -205,8 +207,7 @@ t.test("limits that Chroma cannot keep refuse every request for documents", asyn
 });
 
 t.test("each request is one line of the audit, with the name of its UUID", async (t) => {
-  const { gateway, docs, secret, login } = shared;
-  const token = await login("rita");
+  const { gateway, docs, secret } = shared;
   const read = await gateway.send("POST", `${collections}/${docs}/get`, {}, token);
   t.match(await auditOf(gateway, read), {
     user: "rita",
@@ -231,8 +232,6 @@ t.test("each request is one line of the audit, with the name of its UUID", async
 });
 
 t.test("headers of a client that name another user or tenant do not go up", async (t) => {
-  const { stub, gateway, login } = shared;
-  const token = await login("rita");
   const names = ["x-chroma-token", "x-tenant", "x-webauth-user", "cookie", "x-original-url"];
   const headers = Object.fromEntries(names.map((name) => [name, "evil"]));
   const answer = await gateway.request(`${collections}/docs`, {
@@ -283,8 +282,6 @@ t.test("long bodies pass in a stream, up to the limit", async (t) => {
 });
 
 t.test("what a client asks for at its start names only what its user may use", async (t) => {
-  const { gateway, login } = shared;
-  const token = await login("rita");
   const identity = await gateway.get("/api/v2/auth/identity", token);
   t.same(identity.body, { user_id: "rita", tenant: "default_tenant", databases: ["alpha"] });
   t.equal((await gateway.get("/api/v2/tenants/default_tenant", token)).status, 200);
@@ -307,7 +304,6 @@ t.test("without authentication everything that is listed passes, and nothing els
 });
 
 t.test("get_or_create returns no collection to a caller who may only create it", async (t) => {
-  const { stub, gateway, login } = shared;
   const token = await login("dora");
   for (const name of ["docs", "unknown"]) {
     stub.take();
@@ -324,7 +320,6 @@ t.test("get_or_create returns no collection to a caller who may only create it",
 });
 
 t.test("a token for one database opens no other", async (t) => {
-  const { gateway } = shared;
   const body = { username: "root", password: "root password", database: "alpha" };
   const { token } = (await gateway.send("POST", "/_gatehouse/login", body)).body;
   const get = (path: string) => gateway.get(path, String(token));

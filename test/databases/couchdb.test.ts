@@ -41,6 +41,7 @@ async function bearer(gateway: TestGateway, username: string): Promise<string> {
 }
 
 const shared = await open(t);
+const { stub, gateway } = shared;
 t.beforeEach(() => void shared.stub.take());
 
 t.test("every check of the suite holds", { timeout: 120_000 }, async (t) => {
@@ -51,7 +52,6 @@ t.test("every check of the suite holds", { timeout: 120_000 }, async (t) => {
 });
 
 t.test("the upstream gets one spelling of each path, and only listed headers", async (t) => {
-  const { stub, gateway } = shared;
   const authorization = await bearer(gateway, "dora");
   const send = async (method: string, path: string, headers: Record<string, string> = {}) => {
     stub.take();
@@ -90,7 +90,6 @@ t.test("the upstream gets one spelling of each path, and only listed headers", a
 });
 
 t.test("JSON that curl sends as a form reaches the server as JSON", async (t) => {
-  const { stub, gateway } = shared;
   const form = "application/x-www-form-urlencoded";
   const headers = { authorization: await bearer(gateway, "otto") };
   const typeOf = async (path: string, type = form) => {
@@ -114,7 +113,6 @@ t.test("JSON that curl sends as a form reaches the server as JSON", async (t) =>
 });
 
 t.test("the audit tells what a write does", async (t) => {
-  const { gateway } = shared;
   const authorization = await bearer(gateway, "dora");
   const rev = "1-0123456789abcdef0123456789abcdef";
   for (const [method, path, body, rights] of [
@@ -149,7 +147,6 @@ t.test("the audit tells what a write does", async (t) => {
 });
 
 t.test("a right that needs approval is refused wherever it hides", async (t) => {
-  const { stub, gateway } = shared;
   const authorization = await bearer(gateway, "app");
   const send = (path: string, method: string, body?: unknown): Promise<PlainAnswer> =>
     ask(`${gateway.url}${path}`, {
@@ -178,7 +175,6 @@ t.test("a right that needs approval is refused wherever it hides", async (t) => 
 });
 
 t.test("a key with escapes is read as the server reads it, whatever was sent before", async (t) => {
-  const { stub, gateway } = shared;
   const authorization = await bearer(gateway, "app");
   const headers = { authorization, "content-type": "application/json" };
   const send = (path: string, method: string, body: string): Promise<PlainAnswer> =>
@@ -199,7 +195,6 @@ t.test("a key with escapes is read as the server reads it, whatever was sent bef
 });
 
 t.test("a checkpoint is stored under a name for its user", async (t) => {
-  const { stub, gateway } = shared;
   const names = new Set<string>();
   for (const user of ["rita", "wanda"]) {
     const headers = { authorization: await bearer(gateway, user) };

@@ -60,6 +60,7 @@ async function open(t: Test) {
 const FORGOTTEN_MS = 1200;
 
 const shared = await open(t);
+const { stub, gateway, login } = shared;
 t.beforeEach(() => void shared.stub.take());
 
 t.test("every check of the suite holds", { timeout: 120_000 }, async (t) => {
@@ -70,7 +71,6 @@ t.test("every check of the suite holds", { timeout: 120_000 }, async (t) => {
 });
 
 t.test("a search is forwarded as it was sent, and its names are in the audit", async (t) => {
-  const { stub, gateway, login } = shared;
   const body = '{"query": {"term": {"n": 9007199254740993}},\n "size": 1.50}';
   const token = await login("rita");
   const answer = await gateway.send("POST", "/logs-1/_search?size=2&q=a%20b", body, token);
@@ -94,7 +94,6 @@ t.test("a search is forwarded as it was sent, and its names are in the audit", a
 });
 
 t.test("a wide name is refused with advice where an entry opens a part of it", async (t) => {
-  const { gateway, login } = shared;
   const [root, lars] = [await login("root"), await login("lars")];
   const entry = "/_gatehouse/api/access/lars/main";
   t.equal((await gateway.send("PUT", entry, { role: "None" }, root)).status, 200);
@@ -106,7 +105,6 @@ t.test("a wide name is refused with advice where an entry opens a part of it", a
 });
 
 t.test("all indexes are those that do not begin with a dot", async (t) => {
-  const { stub, gateway, login } = shared;
   const token = await login("rita");
   const sent: readonly (readonly [asked: string, sent: string])[] = [
     ["/_search", "/*%2C-.*/_search"],
@@ -136,7 +134,6 @@ t.test("all indexes are those that do not begin with a dot", async (t) => {
 });
 
 t.test("a compressed bulk is forwarded inflated, and a denied one is not forwarded", async (t) => {
-  const { stub, gateway, login } = shared;
   const lines = '{"index":{"_index":"logs-1","_id":"7"}}\n{"n":1.50}\n';
   const send = async (text: string, user: string) =>
     gateway.request("/_bulk", {
@@ -161,7 +158,6 @@ t.test("a compressed bulk is forwarded inflated, and a denied one is not forward
 });
 
 t.test("what cannot be kept is refused", async (t) => {
-  const { gateway, login } = shared;
   const filtered = await gateway.get("/logs-1/_search", await login("fay"));
   t.match(filtered, { status: 403, body: { code: "not_narrowable" } });
   const app = await login("app");
@@ -171,7 +167,6 @@ t.test("what cannot be kept is refused", async (t) => {
 });
 
 t.test("a script that may delete needs the right to delete", async (t) => {
-  const { gateway, login } = shared;
   const dan = await login("dan");
   const script = { source: "ctx.op = 'delete'" };
   const update = '{"update":{"_index":"logs-1","_id":"1"}}';
@@ -197,7 +192,6 @@ t.test("a script that may delete needs the right to delete", async (t) => {
 });
 
 t.test("an update that answers with the document needs the right to read", async (t) => {
-  const { gateway, login } = shared;
   const wilma = await login("wilma");
   const update = '{"update":{"_index":"logs-1","_id":"1"}}\n{"doc":{}}\n';
   for (const [path, body, status] of [
@@ -249,7 +243,6 @@ t.test("an alias means what it means now", async (t) => {
 });
 
 t.test("an alias of an index of a data stream needs the right for all", async (t) => {
-  const { stub, gateway, login } = shared;
   const backing = ".ds-secret-2026.11.29-000001";
   await fetch(`${stub.url}/${backing}/_doc/1`, { method: "PUT", body: '{"t":1}' });
   await fetch(`${stub.url}/${backing}/_alias/shown`, { method: "PUT" });
@@ -266,7 +259,6 @@ t.test("an alias of an index of a data stream needs the right for all", async (t
 });
 
 t.test("the path may contain a scroll, as some clients write it", async (t) => {
-  const { stub, gateway, login } = shared;
   const lars = await login("lars");
   const scrolled = await gateway.send("POST", "/logs-1/_search?scroll=1m", {}, lars);
   const path = `/_search/scroll/${scrolled.body._scroll_id}`;
@@ -321,7 +313,6 @@ t.test("a scroll and a point in time end with the right to read", async (t) => {
 });
 
 t.test("the media types and points in time of Elasticsearch pass", async (t) => {
-  const { stub, gateway, login } = shared;
   const send = async (path: string, type: string, body: string) =>
     gateway.request(path, {
       method: "POST",
@@ -396,7 +387,6 @@ t.test("a list does not tell whether an index exists that the caller may not rea
 });
 
 t.test("a list of many indexes has only those that the caller may read", async (t) => {
-  const { stub, gateway, login } = shared;
   for (let count = 0; count < 60; count++) {
     const name = `logs-${"long-".repeat(10)}${count}`;
     await fetch(`${stub.url}/${name}/_doc/1`, { method: "PUT", body: "{}" });

@@ -10,7 +10,6 @@ import {
   createTable,
   dropDatabase,
   equal,
-  freshEngine,
   insert,
   refusal,
   remove,
@@ -676,8 +675,7 @@ overEach("a database name that differs only by case is refused", async (t, { ask
   t.match(await ask(selectAll("users", {}, "Main")), refusal(404, "database_not_found"));
 });
 
-t.test("the database main cannot be dropped", async (t) => {
-  const { ask } = await freshEngine(t);
+overSqlite("the database main cannot be dropped", async (t, { ask }) => {
   t.match(await ask(dropDatabase("main")), refusal(409, "database_protected"));
 });
 
@@ -752,17 +750,19 @@ overSqlite("a missing database is reported with the element of the Batch", async
   t.same((await ask(selectAll("users"))).body.data, []);
 });
 
-t.test("a Batch over more databases than can commit together is refused", async (t) => {
-  const { ask } = await freshEngine(t);
-  const names = Array.from({ length: 12 }, (_, index) => `shard${index}`);
-  for (const database of names) {
-    await ask(createDatabase(database));
-    await ask(createTable("rows", { id: "int" }, database));
-  }
-  const Batch = names.map((database) => insert("rows", [{ id: 1 }], database));
-  t.match(await ask({ Batch }), refusal(400, "too_many_databases"));
-  t.match(await ask({ Batch: Batch.slice(1) }), { status: 200 });
-});
+overSqlite(
+  "a Batch over more databases than can commit together is refused",
+  async (t, { ask }) => {
+    const names = Array.from({ length: 12 }, (_, index) => `shard${index}`);
+    for (const database of names) {
+      await ask(createDatabase(database));
+      await ask(createTable("rows", { id: "int" }, database));
+    }
+    const Batch = names.map((database) => insert("rows", [{ id: 1 }], database));
+    t.match(await ask({ Batch }), refusal(400, "too_many_databases"));
+    t.match(await ask({ Batch: Batch.slice(1) }), { status: 200 });
+  },
+);
 
 /** Sends a query with limits as the gateway does. */
 async function askWithin({ address }: Scene["engine"], limits: unknown, body: object) {

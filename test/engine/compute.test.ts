@@ -1,7 +1,7 @@
 import fc from "fast-check";
 import t from "tap";
 import { caseCount } from "../kit/nightly.ts";
-import { createTable, freshEngine, insert, refusal } from "./kit.ts";
+import { createTable, insert, refusal } from "./kit.ts";
 import {
   type Cell,
   Decimal,
@@ -625,8 +625,7 @@ function branches(yes: unknown, no: unknown) {
   return { then: yes, else: no };
 }
 
-t.test("what is no date in SQLite computes to null", async (t) => {
-  const { ask } = await freshEngine(t);
+overSqlite("what is no date in SQLite computes to null", async (t, { ask }) => {
   await ask(createTable("days", { id: "int", day: "date" }));
   const days = ["2026-02-30", "2026-13-01", "2026-1-5", "none", "2024-02-29"];
   await ask(

@@ -14,7 +14,6 @@ import {
   dropDatabase,
   dropTable,
   equal,
-  freshEngine,
   insert,
   query,
   refusal,
@@ -797,7 +796,7 @@ t.test("MySQL's errors are answered with their reason and object", async (t) => 
 });
 
 t.test("SQLite's errors are answered with their reason and object", async (t) => {
-  const { ask, directory } = await freshEngine(t);
+  const { ask, directory } = await freshSqlite();
   const file = new DatabaseSync(`${directory}/data/main.sqlite`, { defensive: false });
   file.exec(`create table numbered (id integer primary key, a text);
     create table documents (id int, doc text);
@@ -872,7 +871,7 @@ t.test("SQLite's errors are answered with their reason and object", async (t) =>
 });
 
 t.test("a caller who sees only a part of the schema learns no name and no words", async (t) => {
-  const sqlite = await freshSqlite(t);
+  const sqlite = await freshSqlite();
   await sqlite.sql(`create table t (id int primary key);
     create table secret (id int primary key check (id > 5));
     create trigger a after insert on t when new.id = 1 begin select raise(abort, 'hidden words'); end;

@@ -7,17 +7,7 @@ import { caseCount, nightly, sampled } from "../kit/nightly.ts";
 import { choicesOf } from "../query/arbitrary.ts";
 import { Chooser } from "../query/arbitrary-selects.ts";
 import { exactJson, nestedSelect, rowsFor, tableNames, tableTypes } from "./arbitrary-selects.ts";
-import {
-  createTable,
-  dropTable,
-  endOf,
-  equal,
-  freshEngine,
-  insert,
-  openRows,
-  refusal,
-  rowsAs,
-} from "./kit.ts";
+import { createTable, dropTable, endOf, equal, insert, openRows, refusal, rowsAs } from "./kit.ts";
 import { answersOf, type ModelTables, rowText } from "./model.ts";
 import { freshMysql } from "./mysql/kit.ts";
 import { freshSqlite, overEach, overSqlite, type Scene } from "./over-each.ts";
@@ -291,23 +281,25 @@ t.test("keys that no query can write find their rows (MySQL)", async (t) => {
   );
 });
 
-t.test("exists finds the same rows with and without an index (SQLite)", async (t) => {
-  const { ask, sql } = await freshSqlite(t);
-  await sql(`create table a (id integer primary key, code text);
+overSqlite(
+  "exists finds the same rows with and without an index (SQLite)",
+  async (t, { ask, sql }) => {
+    await sql(`create table a (id integer primary key, code text);
     create table b (id integer primary key, code text collate nocase);
     insert into a values (1, 'x'), (2, 'Y'); insert into b values (1, 'X'), (2, 'Y')`);
-  const ids = async (on: string) => {
-    const where = { exists: { table: "b", on } };
-    const { body } = await ask({
-      Select: { database: "main", from: "a", columns: ["id"], where, ...byId },
-    });
-    return body.data;
-  };
-  const sides = ["b.code = a.code", "a.code = b.code"];
-  const before = await Promise.all(sides.map(ids));
-  await sql("create index by_code on b (code)");
-  t.same(await Promise.all(sides.map(ids)), before);
-});
+    const ids = async (on: string) => {
+      const where = { exists: { table: "b", on } };
+      const { body } = await ask({
+        Select: { database: "main", from: "a", columns: ["id"], where, ...byId },
+      });
+      return body.data;
+    };
+    const sides = ["b.code = a.code", "a.code = b.code"];
+    const before = await Promise.all(sides.map(ids));
+    await sql("create index by_code on b (code)");
+    t.same(await Promise.all(sides.map(ids)), before);
+  },
+);
 
 overEach("included rows and outer rows are of one moment", async (t, { ask }) => {
   await ask(createTable("a", { id: "int", n: "int" }));
@@ -488,8 +480,7 @@ t.test("the statements of an include are prepared once (MariaDB)", async (t) => 
   t.equal(await prepares(), before);
 });
 
-t.test("included rows have a limit each (SQLite)", async (t) => {
-  const { ask } = await freshEngine(t);
+overSqlite("included rows have a limit each (SQLite)", async (t, { ask }) => {
   const { own, all } = await fillLong(ask);
   const t5 = "x".repeat(1024 * 1024);
   const expected = Array.from({ length: 10 }, (_, id) => ({ id, own: [{ t5 }] }));
@@ -501,7 +492,7 @@ t.test(
   "included rows have one limit in JSON and a Batch, none in lines (SQLite)",
   nightly,
   async (t) => {
-    const { ask, engine } = await freshEngine(t);
+    const { ask, engine } = await freshSqlite();
     const { own, all } = await fillLong(ask);
     const batch = { Batch: [1, 2, 3, 4].map(() => selectA(own)) };
     t.match(await ask(batch), refusal(400, "query_too_complex", /Batch\[3\].*256 MiB/));

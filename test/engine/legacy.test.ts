@@ -16,7 +16,6 @@ import {
   type Answer,
   createTable,
   equal,
-  freshEngine,
   insert,
   query,
   refusal,
@@ -34,7 +33,7 @@ import { freshPostgres, startOn } from "./postgres/kit.ts";
 
 const fresh = { SQLite: freshSqlite, PostgreSQL: freshPostgres, MariaDB: freshMysql };
 
-async function describe({ engine }: Scene, table = "") {
+async function describe({ engine }: Pick<Scene, "engine">, table = "") {
   const path = `/schema/main${table && `/${table}`}`;
   return (await send(engine.address, { path })).body.data;
 }
@@ -47,8 +46,7 @@ async function idsOf({ ask }: Pick<Scene, "ask">, table: string, more: object) {
 
 for (const [server, open] of Object.entries(fresh)) {
   t.test(`generated columns are read, marked, and set by no query (${server})`, async (t) => {
-    const scene = await open(t);
-    const { ask, sql } = scene;
+    const { ask, sql, engine } = await open(t);
     await sql(
       `create table main.items (id integer primary key, net numeric(8,2),
         gross numeric(8,1) generated always as (net * 1.25) stored)`,
@@ -60,7 +58,7 @@ for (const [server, open] of Object.entries(fresh)) {
     const where = { column: "gross", cmp: ">", value: 12 };
     t.match((await ask(selectAll("items", { where }))).body.data, data);
     const columns = [{ computed: undefined }, { computed: undefined }, { computed: true }];
-    t.match(await describe(scene, "items"), { columns });
+    t.match(await describe({ engine }, "items"), { columns });
     const refused = refusal(
       400,
       "invalid_value",
@@ -94,13 +92,12 @@ for (const [server, type] of [
   ["MariaDB", "json"],
 ] as const) {
   t.test(`the null of JSON is null wherever it stands (${type}, ${server})`, async (t) => {
-    const scene = await fresh[server](t);
-    const { ask, sql, engine } = scene;
+    const { ask, sql, engine } = await fresh[server](t);
     await sql(
       `create table main.docs (id integer primary key, doc ${type}, must ${type} not null)`,
       `insert into main.docs values (1, null, 'null'), (2, 'null', ' null '), (3, '{"a":1}', '[2]')`,
     );
-    const ids = (more: object) => idsOf(scene, "docs", { order_by: [{ column: "id" }], ...more });
+    const ids = (more: object) => idsOf({ ask }, "docs", { order_by: [{ column: "id" }], ...more });
     const is = (cmp: string, value: unknown) => ({ where: { column: "doc", cmp, value } });
     t.same(await ids(is("=", null)), [1, 2]);
     t.same(await ids(is("!=", null)), [3]);
@@ -178,8 +175,7 @@ t.test("the start mentions tables whose names no query can contain", async (t) =
 });
 
 t.test("tables that inherit from one of PostgreSQL share no key with it", async (t) => {
-  const scene = await freshPostgres(t);
-  const { ask, sql } = scene;
+  const { ask, sql, engine } = await freshPostgres(t);
   await sql(
     "create table main.old (id int primary key, v int)",
     "create table main.new (more text) inherits (main.old)",
@@ -196,13 +192,13 @@ t.test("tables that inherit from one of PostgreSQL share no key with it", async 
   const page = { order_by: { column: "id" }, after: [1] };
   t.match(await ask(selectAll("old", page)), refusal(400, "order_not_unique"));
   t.match(await ask(selectAll("loose", page)), refusal(400, "order_not_unique"));
-  t.match(await describe(scene, "old"), { columns: [{ primary_key: false }, {}], keys: [] });
+  t.match(await describe({ engine }, "old"), { columns: [{ primary_key: false }, {}], keys: [] });
   const change = update("old", { v: 9 }, equal("v", 2));
   const row = { id: 1, v: 2 };
   t.match(await ask({ Preview: change }), { body: { before: [row], after: [{ ...row, v: 9 }] } });
   t.same(Object((await ask({ Preview: change })).body).after.length, 1);
   t.same((await ask(selectAll("parts", page))).body.data, [{ id: 2, v: 2 }]);
-  t.match(await describe(scene, "parts"), { keys: [["id"]] });
+  t.match(await describe({ engine }, "parts"), { keys: [["id"]] });
 });
 
 t.test("nulls of PostgreSQL from before a constraint are in pages", async (t) => {
@@ -304,8 +300,7 @@ for (const schema of ["public", "elsewhere"]) {
 }
 
 t.test("SQLite's views are read, and written where a trigger does it", async (t) => {
-  const scene = await freshSqlite(t);
-  const { ask, sql } = scene;
+  const { ask, sql, engine } = await freshSqlite();
   await sql(
     "create table people (id integer primary key, name text, photo blob)",
     "insert into people values (1, 'Ann', x'6869'), (2, 'Bob', null)",
@@ -314,8 +309,8 @@ t.test("SQLite's views are read, and written where a trigger does it", async (t)
       update people set name = new.name where id = new.id; end`,
     "create view fixed as select id from people",
   );
-  t.same(await describe(scene), { tables: ["fixed", "named", "people"] });
-  t.match(await describe(scene, "named"), {
+  t.same(await describe({ engine }), { tables: ["fixed", "named", "people"] });
+  t.match(await describe({ engine }, "named"), {
     view: true,
     columns: [{ name: "id" }, { name: "name" }, {}],
   });
@@ -333,7 +328,7 @@ t.test("SQLite's views are read, and written where a trigger does it", async (t)
 });
 
 t.test("changes of SQLite's views count the rows, also for max_changes", async (t) => {
-  const { ask, sql, engine } = await freshSqlite(t);
+  const { ask, sql, engine } = await freshSqlite();
   await sql(
     "create table people (id integer primary key, name text)",
     "insert into people values (1, 'Ann'), (2, 'Bob'), (3, 'Eve')",
@@ -366,7 +361,7 @@ t.test("changes of SQLite's views count the rows, also for max_changes", async (
 });
 
 t.test("what triggers of SQLite change is returned, and held to the row filter", async (t) => {
-  const { ask, sql, engine } = await freshSqlite(t);
+  const { ask, sql, engine } = await freshSqlite();
   await sql(
     "create table notes (id integer primary key, owner text, note text, stamp text, more text)",
     `create trigger added after insert on notes begin
@@ -422,7 +417,7 @@ t.test("what triggers of SQLite change is returned, and held to the row filter",
 });
 
 t.test("no definition of SQLite's tables replaces another row, or leaves one out", async (t) => {
-  const { ask, sql } = await freshSqlite(t);
+  const { ask, sql } = await freshSqlite();
   await sql(
     `create table kept (id integer primary key on
       conflict replace, code text unique on conflict ignore, size int default 7
@@ -460,8 +455,7 @@ t.test("no definition of SQLite's tables replaces another row, or leaves one out
 });
 
 t.test("a primary key of SQLite that may be null says so, and orders no pages", async (t) => {
-  const scene = await freshSqlite(t);
-  const { ask, sql } = scene;
+  const { ask, sql, engine } = await freshSqlite();
   await sql(
     "create table pairs (a integer, b integer, primary key (a, b))",
     "insert into pairs values (null, 1), (null, 1), (1, 1)",
@@ -478,7 +472,11 @@ t.test("a primary key of SQLite that may be null says so, and orders no pages", 
     rows: false,
     compact: false,
   })) {
-    t.match(await describe(scene, table), { columns: [{ primary_key: true, nullable }] }, table);
+    t.match(
+      await describe({ engine }, table),
+      { columns: [{ primary_key: true, nullable }] },
+      table,
+    );
     const names = ["pairs", "compact"].includes(table) ? ["a", "b"] : ["a"];
     const order_by = names.map((column) => ({ column }));
     const page = await ask(selectAll(table, { order_by, after: names.map(() => null), limit: 1 }));
@@ -487,28 +485,26 @@ t.test("a primary key of SQLite that may be null says so, and orders no pages", 
 });
 
 t.test("foreign keys of SQLite without columns are described, broken ones named", async (t) => {
-  const scene = await freshSqlite(t);
-  const { ask, sql } = scene;
+  const { ask, sql, engine } = await freshSqlite();
   await sql(
     "create table parents (id integer primary key, name text)",
     "create table children (id integer primary key, parent int references parents)",
     "create table friends (name text references parents (name))",
   );
   const columns = [{ references: undefined }, { references: "parents.id" }];
-  t.match(await describe(scene, "children"), { columns });
+  t.match(await describe({ engine }, "children"), { columns });
   const problem = /on friends: a foreign key refers to columns that are not unique$/;
   const friend = insert("friends", [{ name: "Ann" }]);
   t.match(await ask(friend), refusal(409, "statement_failed", problem));
 });
 
 t.test("the tables in which FTS5 keeps its index are neither listed nor found", async (t) => {
-  const scene = await freshSqlite(t);
-  const { ask, sql } = scene;
+  const { ask, sql, engine } = await freshSqlite();
   await sql(
     "create virtual table notes using fts5(title, body)",
     "insert into notes values ('a', 'b')",
   );
-  t.same(await describe(scene), { tables: ["notes"] });
+  t.same(await describe({ engine }), { tables: ["notes"] });
   t.same((await ask(selectAll("notes"))).body.data, [{ title: "a", body: "b" }]);
   for (const name of ["notes_data", "notes_content"]) {
     t.match(await ask(selectAll(name)), refusal(404, "table_not_found"), name);
@@ -520,7 +516,7 @@ t.test("the tables in which FTS5 keeps its index are neither listed nor found", 
 });
 
 t.test("a text of SQLite that is not UTF-8 is refused, not changed", async (t) => {
-  const { ask, sql, engine } = await freshSqlite(t);
+  const { ask, sql, engine } = await freshSqlite();
   await sql(
     "create table words (id integer primary key, word text, note text)",
     "insert into words values (1, char(65533), 'good'), (2, cast(x'ff41' as text), char(65533))",
@@ -556,7 +552,7 @@ t.test("a text of SQLite that is not UTF-8 is refused, not changed", async (t) =
 });
 
 t.test("an infinite double of SQLite is a word, in JSON, CSV and lines", async (t) => {
-  const { ask, sql, engine } = await freshSqlite(t);
+  const { ask, sql, engine } = await freshSqlite();
   await sql(
     "create table n (id integer primary key, v double)",
     "insert into n values (1, -9e999)",
@@ -572,7 +568,7 @@ t.test("an infinite double of SQLite is a word, in JSON, CSV and lines", async (
 });
 
 t.test("a column of SQLite without a type refuses a string as an amount", async (t) => {
-  const { ask, sql } = await freshSqlite(t);
+  const { ask, sql } = await freshSqlite();
   await sql("create table main.counts (id integer primary key, n)");
   await sql("insert into main.counts values (1, 1), (2, 'one')");
   const add = (id: number, n: unknown) =>
@@ -683,8 +679,7 @@ t.test("no year of MariaDB is found by its last two digits", async (t) => {
 });
 
 t.test("a date of zeros on MariaDB is not null", async (t) => {
-  const scene = await freshMysql(t);
-  const { ask, sql } = scene;
+  const { ask, sql } = await freshMysql(t);
   const columns = ["date", "datetime", "timestamp"].map((type) => `${type}s ${type} not null`);
   await sql(
     `create table main.days (id int primary key, ${columns}, maybe date)`,
@@ -694,7 +689,7 @@ t.test("a date of zeros on MariaDB is not null", async (t) => {
     "insert into main.numbers values (1), (2), (3)",
   );
   for (const column of ["dates", "datetimes", "timestamps", "maybe"]) {
-    const found = (where: object) => idsOf(scene, "days", { where });
+    const found = (where: object) => idsOf({ ask }, "days", { where });
     const nulls = column === "maybe" ? [2] : [];
     t.same(await found(equal(column, null)), nulls, column);
     t.same(await found({ column, cmp: "IN", value: [null, "2001-01-01"] }), nulls, column);
@@ -717,8 +712,7 @@ t.test("a date of zeros on MariaDB is not null", async (t) => {
 });
 
 t.test("MariaDB answers for each text of a column that ignores case by itself", async (t) => {
-  const scene = await freshMysql(t);
-  const { ask, sql } = scene;
+  const { ask, sql } = await freshMysql(t);
   await sql(
     "create table main.words (id int primary key, word varchar(9) collate utf8mb4_general_ci)",
     "insert into main.words values (1, 'A'), (2, 'a'), (3, 'A'), (4, 'a'), (5, 'c')",
@@ -730,7 +724,7 @@ t.test("MariaDB answers for each text of a column that ignores case by itself", 
   const exists = { exists: { table: "exact", on: "exact.word = words.word" } };
   const never = equal("id", 9);
   const order_by = { column: "id" };
-  const ids = (where: object) => idsOf(scene, "words", { where, order_by });
+  const ids = (where: object) => idsOf({ ask }, "words", { where, order_by });
   for (const where of [found, exists, { or: [found, never] }, { or: [exists, never] }]) {
     t.same(await ids(where), [2, 4], JSON.stringify(where));
     t.same(await ids({ not: where }), [1, 3, 5], JSON.stringify({ not: where }));
@@ -838,7 +832,7 @@ for (const server of ["PostgreSQL", "MariaDB"] as const) {
 }
 
 t.test("changes by other programs and rolled back Batches are seen (SQLite)", async (t) => {
-  const { ask, sql } = await freshSqlite(t);
+  const { ask, sql } = await freshSqlite();
   await sql("create table main.items (id integer primary key)", "insert into items values (1)");
   t.same((await ask(selectAll("items"))).body.data, [{ id: 1 }]);
   await sql("alter table main.items add column name text default 'new'");
@@ -866,7 +860,7 @@ t.test("changes by other programs and rolled back Batches are seen (SQLite)", as
 });
 
 t.test("a SQLite file that another program has open keeps its write-ahead log", async (t) => {
-  const { directory, ask } = await freshEngine(t);
+  const { directory, ask } = await freshSqlite();
   const other = new DatabaseSync(`${directory}/data/live.sqlite`);
   t.teardown(() => other.close());
   const modeOf = () => other.prepare("pragma journal_mode").get();
@@ -899,7 +893,7 @@ t.test("a SQLite file that another program has open keeps its write-ahead log", 
 });
 
 t.test("a SQLite file that another program replaces or removes is not used further", async (t) => {
-  const { directory, ask } = await freshEngine(t);
+  const { directory, ask } = await freshSqlite();
   const place = (name: string) => `${directory}/data/${name}.sqlite`;
   const make = (name: string, body: string) => {
     const other = new DatabaseSync(place(name));
@@ -934,7 +928,7 @@ t.test("a SQLite file that another program replaces or removes is not used furth
 });
 
 t.test("reading a SQLite file of another program neither changes it nor waits", async (t) => {
-  const { directory, engine, ask } = await freshEngine(t);
+  const { directory, engine, ask } = await freshSqlite();
   const place = `${directory}/data/live.sqlite`;
   const other = new DatabaseSync(place);
   t.teardown(() => other.close());
@@ -959,7 +953,7 @@ t.test("reading a SQLite file of another program neither changes it nor waits", 
 });
 
 t.test("a SQLite file that cannot be written is read, and the refusal says why", async (t) => {
-  const { directory, ask } = await freshEngine(t);
+  const { directory, ask } = await freshSqlite();
   for (const database of ["fixed", "shut"]) {
     const place = `${directory}/data/${database}.sqlite`;
     const other = new DatabaseSync(place);

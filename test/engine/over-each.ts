@@ -1,6 +1,7 @@
+import { readdirSync, rmSync } from "node:fs";
 import { DatabaseSync } from "node:sqlite";
 import t, { type Test } from "tap";
-import { type Answer, createDatabase, dropDatabase, dropTable, freshEngine, send } from "./kit.ts";
+import { type Answer, createDatabase, dropDatabase, freshEngine, send } from "./kit.ts";
 import { freshMysql } from "./mysql/kit.ts";
 import { freshPostgres } from "./postgres/kit.ts";
 import type { Engine } from "./server.ts";
@@ -14,8 +15,16 @@ export interface Scene {
 
 type Body = (t: Test, scene: Scene) => Promise<void>;
 
-export async function freshSqlite(test: Test) {
-  const scene = await freshEngine(test);
+let sqlite: ReturnType<typeof freshEngine> | undefined;
+
+/** The engine that all tests of a file share, over a new file for `main`, and no other. */
+export async function freshSqlite() {
+  sqlite ??= freshEngine(t);
+  const scene = await sqlite;
+  for (const name of readdirSync(`${scene.directory}/data`)) {
+    if (name !== ".engine.lock") rmSync(`${scene.directory}/data/${name}`, { recursive: true });
+  }
+  await scene.ask(createDatabase("main"));
   const sql = async (...statements: string[]) => {
     using connection = new DatabaseSync(`${scene.directory}/data/main.sqlite`);
     for (const statement of statements) connection.exec(statement.replaceAll("main.", ""));
@@ -23,14 +32,15 @@ export async function freshSqlite(test: Test) {
   return { ...scene, sql };
 }
 
-const kinds = { SQLite: freshSqlite, PostgreSQL: freshPostgres, MySQL: freshMysql };
-type Kind = keyof typeof kinds;
+const servers = { PostgreSQL: freshPostgres, MySQL: freshMysql };
+type Kind = "SQLite" | keyof typeof servers;
 
 const opened = new Map<Kind, Promise<Scene>>();
 
 /** The engine that all tests of a file share, with the database `main` alone, empty. */
 export async function sharedScene(kind: Kind): Promise<Scene> {
-  const scene = opened.get(kind) ?? kinds[kind](t);
+  if (kind === "SQLite") return freshSqlite();
+  const scene = opened.get(kind) ?? servers[kind](t);
   opened.set(kind, scene);
   await empty(await scene);
   return scene;
@@ -41,19 +51,11 @@ function over(kind: Kind, name: string, body: Body): void {
 }
 
 async function empty({ engine, ask }: Scene): Promise<void> {
-  const namesIn = async (path: string, key: string): Promise<string[]> => {
-    const { body } = await send(engine.address, { path });
-    return Object(body.data)[key] ?? [];
-  };
-  for (const database of await namesIn("/schema", "databases")) {
+  const { body } = await send(engine.address, { path: "/schema" });
+  for (const database of Object(body.data).databases) {
     if (database !== "public") await ask(dropDatabase(database));
   }
   await ask(createDatabase("main"));
-  // SQLite keeps `main`. A table that others refer to is dropped after them.
-  for (let tables = [""]; tables.length > 0; ) {
-    tables = await namesIn("/schema/main", "tables");
-    for (const table of tables) await ask(dropTable(table));
-  }
 }
 
 /**

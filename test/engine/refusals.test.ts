@@ -6,7 +6,6 @@ import {
   databaseFiles,
   dropTable,
   equal,
-  freshEngine,
   insert,
   refusal,
   remove,
@@ -59,8 +58,7 @@ overSqlite("an unknown table is a 404 in every operation", async (t, { ask }) =>
   }
 });
 
-t.test("queries cannot reach reserved tables", async (t) => {
-  const { ask } = await freshEngine(t);
+overSqlite("queries cannot reach reserved tables", async (t, { ask }) => {
   for (const table of ["sqlite_schema", "SQLITE_master", "_gatehouse_columns", "_Gatehouse_x"]) {
     for (const body of [
       selectAll(table),
@@ -158,7 +156,7 @@ overEach("a computed number out of range names what computes it", async (t, { as
 });
 
 t.test("a name cannot reach a file outside the directory", async (t) => {
-  const { ask, directory } = await freshEngine(t);
+  const { ask, directory } = await freshSqlite();
   for (const database of ["../escape", "a/b", "main.sqlite", ".", "file:main?mode=memory"]) {
     t.equal((await ask(createDatabase(database))).status, 400);
   }
@@ -173,7 +171,7 @@ overEach("a query that exceeds the database's limits is a 400", async (t, { ask 
 });
 
 t.test("a database that another process has locked is a 503", async (t) => {
-  const { ask, directory } = await freshEngine(t);
+  const { ask, directory } = await freshSqlite();
   await ask(users);
   const other = new DatabaseSync(`${directory}/data/main.sqlite`);
   t.teardown(() => other.close());
@@ -316,30 +314,32 @@ overEach("a broken constraint is named, without values of other rows", async (t,
   t.same((await ask(selectAll("payment", { order_by: { column: "id" } }))).body.data, payments);
 });
 
-t.test("SQLite names a foreign key of several columns, and the table of any other", async (t) => {
-  const { ask, sql } = await freshSqlite(t);
-  await sql(`create table parts (a int, b int, primary key (a, b)) strict;
+overSqlite(
+  "SQLite names a foreign key of several columns, and the table of any other",
+  async (t, { ask, sql }) => {
+    await sql(`create table parts (a int, b int, primary key (a, b)) strict;
     create table uses (id int, a int, b int, foreign key (a, b) references parts) strict;
     insert into parts values (1, 2), (1, 3);
     insert into uses values (1, 1, 2)`);
-  const raised = { database: "main", table: "uses", add: { b: 7 }, where: null };
-  const broken: [body: object, message: string][] = [
-    [insert("uses", [{ id: 2, a: 1, b: 9 }]), "Table parts has no row for (a, b) of uses"],
-    [remove("parts", equal("b", 2)), "Rows of uses still refer to (a, b)"],
-    [
-      { Update: { database: "main", table: "parts", set: { b: 5 }, where: equal("b", 2) } },
-      "Rows of uses still refer to (a, b)",
-    ],
-    [{ Update: raised }, "Table parts has no row for (a, b) of uses"],
-    [{ Update: { ...raised, table: "parts" } }, "Rows of uses still refer to (a, b)"],
-  ];
-  for (const [body, message] of broken) {
-    t.match(await ask(body), refusal(409, "constraint_violation", message));
-    t.match(await ask({ Preview: body }), refusal(409, "constraint_violation", message));
-  }
-  t.match(await ask(insert("uses", [{ id: 3, a: 1, b: null }])), { status: 200 });
-  t.match(await ask(remove("parts", equal("b", 3))), { status: 200 });
-});
+    const raised = { database: "main", table: "uses", add: { b: 7 }, where: null };
+    const broken: [body: object, message: string][] = [
+      [insert("uses", [{ id: 2, a: 1, b: 9 }]), "Table parts has no row for (a, b) of uses"],
+      [remove("parts", equal("b", 2)), "Rows of uses still refer to (a, b)"],
+      [
+        { Update: { database: "main", table: "parts", set: { b: 5 }, where: equal("b", 2) } },
+        "Rows of uses still refer to (a, b)",
+      ],
+      [{ Update: raised }, "Table parts has no row for (a, b) of uses"],
+      [{ Update: { ...raised, table: "parts" } }, "Rows of uses still refer to (a, b)"],
+    ];
+    for (const [body, message] of broken) {
+      t.match(await ask(body), refusal(409, "constraint_violation", message));
+      t.match(await ask({ Preview: body }), refusal(409, "constraint_violation", message));
+    }
+    t.match(await ask(insert("uses", [{ id: 3, a: 1, b: null }])), { status: 200 });
+    t.match(await ask(remove("parts", equal("b", 3))), { status: 200 });
+  },
+);
 
 overEach("a refusal names element, row, column and the allowed form", async (t, { ask }) => {
   const more = { age: "bigint", score: "double", active: "boolean", data: "blob" };

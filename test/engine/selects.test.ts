@@ -19,21 +19,11 @@ import { nodeCommand } from "../kit/node.ts";
 import { choicesOf } from "../query/arbitrary.ts";
 import { Chooser } from "../query/arbitrary-selects.ts";
 import { exactJson, rowsFor, tableTypes } from "./arbitrary-selects.ts";
-import {
-  createTable,
-  equal,
-  freshEngine,
-  insert,
-  query,
-  refusal,
-  remove,
-  selectAll,
-  send,
-} from "./kit.ts";
+import { createTable, equal, insert, query, refusal, remove, selectAll, send } from "./kit.ts";
 import { type Cell, evaluate, type ModelRow, rowText } from "./model.ts";
 import { freshMysql, sharedServer as sharedMysql } from "./mysql/kit.ts";
 import { isMariaDb, series } from "./mysql/server.ts";
-import { overEach, overSqlite, type Scene } from "./over-each.ts";
+import { freshSqlite, overEach, overSqlite, type Scene } from "./over-each.ts";
 import { fillMysql, fillPostgres, fillSqlite, orders, type Plans } from "./paged.ts";
 import { freshPostgres, sharedServer as sharedPostgres, startOn } from "./postgres/kit.ts";
 import { startService } from "./postgres/service.ts";
@@ -724,7 +714,7 @@ async function readIncluded(t: Test, plans: Plans): Promise<void> {
 }
 
 t.test("a page is a range of an index, and included rows are found by one (SQLite)", async (t) => {
-  const { engine, directory } = await freshEngine(t);
+  const { engine, directory } = await freshSqlite();
   const plans = await fillSqlite(path.join(directory, "data"), rowCount);
   await readPages(t, engine.address, plans);
   await readFiltered(t, plans);

@@ -17,7 +17,7 @@ import {
   rowsAs,
   selectAll,
 } from "./kit.ts";
-import { overEach, overSqlite } from "./over-each.ts";
+import { freshSqlite, overEach, overSqlite } from "./over-each.ts";
 
 const ndjson = "application/x-ndjson";
 const csv = "text/csv";
@@ -128,7 +128,7 @@ function itemRows(count: number, from = 0): object[] {
 
 /** An engine over SQLite with rows in `items`. */
 async function filled(t: Test, count: number) {
-  const scene = await freshEngine(t);
+  const scene = await freshSqlite();
   await scene.ask(items);
   for (let from = 0; from < count; from += 5000) {
     t.match(await scene.ask(insert("items", itemRows(5000, from))), { status: 200 });

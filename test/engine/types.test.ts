@@ -13,7 +13,6 @@ import {
   createDatabase,
   createTable,
   equal,
-  freshEngine,
   insert,
   refusal,
   selectAll,
@@ -22,7 +21,7 @@ import {
 } from "./kit.ts";
 import { freshMysql } from "./mysql/kit.ts";
 import { isMariaDb } from "./mysql/server.ts";
-import { overEach, type Scene } from "./over-each.ts";
+import { freshSqlite, overEach, type Scene } from "./over-each.ts";
 import { freshPostgres } from "./postgres/kit.ts";
 
 type Ask = Scene["ask"];
@@ -478,7 +477,7 @@ const column = (name: string, type: unknown, primary_key = false, nullable = !pr
 };
 
 t.test("SQLite's tables are described with the types of CreateTable", async (t) => {
-  const scene = await freshEngine(t);
+  const scene = await freshSqlite();
   const [{ ask }, get] = [scene, schemaOf(scene)];
   await ask(createDatabase("Other"));
   await ask(createTable("users", { id: "int", name: "varchar(20)", ok: "bool" }));
@@ -588,7 +587,7 @@ overEach("a table is described with its keys, defaults and references", async (t
 });
 
 t.test("SQLite counts the rows of small tables and estimates large ones", async (t) => {
-  const scene = await freshEngine(t);
+  const scene = await freshSqlite();
   await scene.ask(createTable("many", { id: "int", rowid: "text" }));
   await scene.ask(createTable("sparse", { id: "int" }));
   const idsOf = { many: (at: number) => at, sparse: (at: number) => 1000 + at * 7 };

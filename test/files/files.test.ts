@@ -40,8 +40,11 @@ function fileIn(t: Test, ...names: string[]): string {
   return path.join(temporaryHome(t), ...names, "file");
 }
 
-t.test("a new file has mode 0600, whatever the umask", async (t) => {
-  const file = fileIn(t);
+function onFile(name: string, body: (t: Test, file: string) => Promise<unknown>): void {
+  t.test(name, (t) => body(t, fileIn(t)));
+}
+
+onFile("a new file has mode 0600, whatever the umask", async (t, file) => {
   const umask = process.umask(0);
   t.teardown(() => process.umask(umask));
   await replaceFile(file, "new");
@@ -55,8 +58,7 @@ t.test("a replaced file keeps the given mode and owner", async (t) => {
   t.equal((await stat(file)).mode & 0o7777, 0o640);
 });
 
-t.test("a reader never sees a partially written file", async (t) => {
-  const file = fileIn(t);
+onFile("a reader never sees a partially written file", async (t, file) => {
   const texts = ["a", "b"].map((letter) => letter.repeat(300_000));
   await replaceFile(file, texts[0] ?? "");
   let isWriting = true;
@@ -152,8 +154,7 @@ t.test("a file that is not UTF-8 is refused", async (t) => {
   );
 });
 
-t.test("a missing file causes the error of the file system", async (t) => {
-  const file = fileIn(t);
+onFile("a missing file causes the error of the file system", async (t, file) => {
   await t.rejects(readGuarded(file, { checkRead: true }), { code: "ENOENT" });
 });
 
@@ -257,8 +258,7 @@ function startHolder(file: string) {
   });
 }
 
-t.test("within a process, only one caller holds the lock at a time", async (t) => {
-  const file = fileIn(t);
+onFile("within a process, only one caller holds the lock at a time", async (t, file) => {
   let holders = 0;
   let most = 0;
   const work = async () => {
@@ -272,8 +272,7 @@ t.test("within a process, only one caller holds the lock at a time", async (t) =
   t.equal(statSync(path.join(path.dirname(file), ".file.lock")).mode & 0o777, 0o600);
 });
 
-t.test("callers in one process take turns, and do not try again and again", async (t) => {
-  const file = fileIn(t);
+onFile("callers in one process take turns, and do not try again and again", async (t, file) => {
   const { mock: exec } = mock.method(DatabaseSync.prototype, "exec");
   t.teardown(() => exec.restore());
   const held = Promise.withResolvers<void>();
@@ -290,8 +289,7 @@ t.test("callers in one process take turns, and do not try again and again", asyn
   t.equal(tries.length, numbers.length + 2);
 });
 
-t.test("a lock excludes other processes, also while callers in this one wait", async (t) => {
-  const file = fileIn(t);
+onFile("a lock excludes other processes, also while callers in this one wait", async (t, file) => {
   const order: string[] = [];
   const { promise: released, resolve: release } = Promise.withResolvers<void>();
   const { promise: taken, resolve: take } = Promise.withResolvers<void>();
@@ -315,8 +313,7 @@ t.test("a lock excludes other processes, also while callers in this one wait", a
   t.equal(order[0], "first");
 });
 
-t.test("a killed holder leaves the lock free", async (t) => {
-  const file = fileIn(t);
+onFile("a killed holder leaves the lock free", async (t, file) => {
   const holder = startHolder(file);
   await once(holder.stdout, "data");
   const exit = once(holder, "exit");
@@ -344,8 +341,7 @@ t.test("a killed creation leaves nothing behind once another one has succeeded",
   t.strictSame((await readdir(path.dirname(file))).sort(), [".file.lock", "file"]);
 });
 
-t.test("failed work releases the lock", async (t) => {
-  const file = fileIn(t);
+onFile("failed work releases the lock", async (t, file) => {
   const failing = withLock(file, async () => {
     throw new Error("failed");
   });
@@ -353,8 +349,7 @@ t.test("failed work releases the lock", async (t) => {
   t.equal(await withLock(file, async () => "mine"), "mine");
 });
 
-t.test("waiting for a lock ends after its timeout", async (t) => {
-  const file = fileIn(t);
+onFile("waiting for a lock ends after its timeout", async (t, file) => {
   const holder = startHolder(file);
   t.teardown(() => holder.kill("SIGKILL"));
   await once(holder.stdout, "data");
@@ -429,8 +424,7 @@ t.test("one change causes one notification", async (t) => {
   t.equal(watch.count(), 1);
 });
 
-t.test("creating, deleting and recreating a file each cause a notification", async (t) => {
-  const file = fileIn(t);
+onFile("creating, deleting and recreating a file each cause a notification", async (t, file) => {
   const watch = watched(t, file);
   await Promise.all([watch.settled(), put(file, "1")]);
   await Promise.all([watch.settled(), unlink(file)]);

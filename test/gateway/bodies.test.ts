@@ -14,6 +14,7 @@ import { checkRefusal, type GatewaySetup, openGatewaySetup, select } from "./kit
 const login = { username: "admin", password: ADMIN_PASSWORD };
 
 const shared = await openGatewaySetup(t);
+const { gateway } = shared;
 
 t.test("only JSON in UTF-8 without an encoding is accepted", async (t) => {
   const { gateway, upstream } = shared;
@@ -48,7 +49,6 @@ t.test("only JSON in UTF-8 without an encoding is accepted", async (t) => {
 });
 
 t.test("unknown and missing fields are refused", async (t) => {
-  const { gateway } = shared;
   const token = await gateway.login();
   const user = { username: "bob", password: "long enough", role: "ReadOnly" };
   const bodies: [method: string, path: string, body: unknown, message?: RegExp][] = [
@@ -70,7 +70,6 @@ t.test("unknown and missing fields are refused", async (t) => {
 });
 
 t.test("the gateway's own routes accept at most 16 KiB", async (t) => {
-  const { gateway } = shared;
   const text = JSON.stringify(login);
   const padded = (bytes: number) => text.padEnd(bytes);
   t.equal((await gateway.send("POST", "/login", padded(16_384))).status, 200);
@@ -152,7 +151,6 @@ t.test("a duplicate key is refused in every spelling", async (t) => {
 });
 
 t.test("a login is a POST and ignores tokens", async (t) => {
-  const { gateway } = shared;
   for (const method of ["GET", "PUT", "DELETE"]) {
     const answer = await gateway.request("/login?username=admin", { method });
     checkRefusal(t, answer, { status: 405, code: "method_not_allowed" });

@@ -17,6 +17,7 @@ import { authorize, exchange, obtainTokens } from "../oauth/flow.ts";
 import {
   authorizeUrl,
   type OAuthSetup,
+  onServer,
   openOAuthSetup,
   PASSWORD,
   postForm,
@@ -64,8 +65,7 @@ async function reachOf(setting: OAuthSetup, body: Record<string, unknown>) {
 
 const granted = { username: "alice", database: "archive", readOnly: true, scopes: "mcp:resources" };
 
-t.test("a client cannot widen what the user has narrowed at any step", async (t) => {
-  const setting = await openOAuthSetup(t);
+onServer("a client cannot widen what the user has narrowed at any step", async (t, setting) => {
   const parameters = { scope: "mcp:resources" };
   const clientId = await registered(setting);
   const { verifier, callback } = await authorize(setting, { clientId, ...narrow, parameters });
@@ -97,8 +97,7 @@ t.test("a client cannot widen what the user has narrowed at any step", async (t)
   }
 });
 
-t.test("a request consists only of unique parameters in its URL", async (t) => {
-  const setting = await openOAuthSetup(t);
+onServer("a request consists only of unique parameters in its URL", async (t, setting) => {
   const { url, fetched } = await openTrap(t);
   const client_id = await registered(setting);
   const good = authorizeUrl(setting, { client_id });
@@ -121,8 +120,7 @@ t.test("a request consists only of unique parameters in its URL", async (t) => {
   t.strictSame(fetched, []);
 });
 
-t.test("a consent can be used once", async (t) => {
-  const setting = await openOAuthSetup(t);
+onServer("a consent can be used once", async (t, setting) => {
   const browser = new PlainBrowser(setting.url);
   const url = authorizeUrl(setting, { client_id: await registered(setting) });
   const login = await browser.open(url);
@@ -156,8 +154,7 @@ async function openTrap(t: Test): Promise<{ url: string; fetched: string[] }> {
   return { url: `http://127.0.0.1:${await listening(t, server)}`, fetched };
 }
 
-t.test("URLs in a registration are neither fetched nor kept nor shown", async (t) => {
-  const setting = await openOAuthSetup(t);
+onServer("URLs in a registration are neither fetched nor kept nor shown", async (t, setting) => {
   const { url, fetched } = await openTrap(t);
   const named = Object.fromEntries(
     words(`
@@ -252,8 +249,7 @@ t.test("no other grant type is known", async (t) => {
   }
 });
 
-t.test("pages show all input as text", async (t) => {
-  const setting = await openOAuthSetup(t);
+onServer("pages show all input as text", async (t, setting) => {
   const evil = `"'><svg/onload=alert(1)>\${1}{{1}}</title></style><script>x</script>`;
   const raw = /<svg|<script|<\/title>(?!\n<style>)|onload=alert\(1\)>/;
   const client_id = await registered(setting, {
@@ -299,8 +295,7 @@ t.test("pages show all input as text", async (t) => {
   for (const form of forms) t.notMatch((await browser.submit(again, { ...form })).text, raw);
 });
 
-t.test("a page is not given to scripts", async (t) => {
-  const setting = await openOAuthSetup(t);
+onServer("a page is not given to scripts", async (t, setting) => {
   const { url, headers } = await new PlainBrowser(setting.url).open(
     authorizeUrl(setting, { client_id: await registered(setting) }),
   );
@@ -320,8 +315,7 @@ t.test("a page is not given to scripts", async (t) => {
   }
 });
 
-t.test("invented cookies create no state", async (t) => {
-  const setting = await openOAuthSetup(t);
+onServer("invented cookies create no state", async (t, setting) => {
   const kept = () => {
     const database = new DatabaseSync(path.join(setting.directory, "state.sqlite"), {
       readOnly: true,

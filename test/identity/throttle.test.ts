@@ -1,5 +1,5 @@
 import { mock } from "node:test";
-import t from "tap";
+import t, { type Test } from "tap";
 import { Refusal } from "../../src/core/base/refusal.ts";
 import { MemoryCounts } from "../../src/core/identity/counts.ts";
 import { addressKey, createLoginThrottle, FailureLimit } from "../../src/core/identity/throttle.ts";
@@ -21,6 +21,10 @@ async function succeed(throttle: Throttle, username: string, origin = home): Pro
   await attempt.complete("succeeded");
 }
 
+function throttled(name: string, body: (t: Test, throttle: Throttle) => Promise<unknown>): void {
+  t.test(name, (t) => body(t, createLoginThrottle(bounds)));
+}
+
 t.test("unlocking a user clears failures from all addresses, and of no other user", async (t) => {
   const throttle = createLoginThrottle({ ...bounds, perAddress: 100 });
   for (let at = 0; at < 3; at++) {
@@ -32,8 +36,7 @@ t.test("unlocking a user clears failures from all addresses, and of no other use
   for (const name of ["malice", "bob"]) await t.rejects(throttle.begin(name, home), refused, name);
 });
 
-t.test("failures are counted by user and address", async (t) => {
-  const throttle = createLoginThrottle(bounds);
+throttled("failures are counted by user and address", async (t, throttle) => {
   for (let at = 0; at < 3; at++) await fail(throttle, "alice");
   await t.rejects(throttle.begin("alice", home), refused);
   await succeed(throttle, "alice", away);
@@ -65,8 +68,7 @@ t.test("a success forgets the failures before it", async (t) => {
   await t.rejects(throttle.begin("alice", home), refused);
 });
 
-t.test("changed limits apply at once, also to earlier failures", async (t) => {
-  const throttle = createLoginThrottle(bounds);
+throttled("changed limits apply at once, also to earlier failures", async (t, throttle) => {
   for (let at = 0; at < 3; at++) await fail(throttle, "alice");
   throttle.change({ ...bounds, perUserAndAddress: 4 });
   await fail(throttle, "alice");
@@ -75,8 +77,7 @@ t.test("changed limits apply at once, also to earlier failures", async (t) => {
   await t.rejects(throttle.begin("bob", home), refused);
 });
 
-t.test("failures of many users from one address are counted together", async (t) => {
-  const throttle = createLoginThrottle(bounds);
+throttled("failures of many users from one address are counted together", async (t, throttle) => {
   for (const username of ["a", "b", "c", "d", "e"]) await fail(throttle, username);
   await t.rejects(throttle.begin("f", home), refused);
   await fail(throttle, "f", away);
@@ -100,14 +101,12 @@ t.test("a reverse proxy that all clients share is not blocked as one address", a
   await succeed(throttle, "bob", front);
 });
 
-t.test("impossible usernames share one count", async (t) => {
-  const throttle = createLoginThrottle(bounds);
+throttled("impossible usernames share one count", async (t, throttle) => {
   for (const name of ["a b", "\n", "x".repeat(1000)]) await fail(throttle, name);
   await t.rejects(throttle.begin("é", home), refused);
 });
 
-t.test("an unjudged attempt is not counted", async (t) => {
-  const throttle = createLoginThrottle(bounds);
+throttled("an unjudged attempt is not counted", async (t, throttle) => {
   for (let at = 0; at < 20; at++) {
     const attempt = await throttle.begin("alice", home);
     await attempt.complete("unjudged");
@@ -157,8 +156,7 @@ t.test("an address is an IPv4 address or the /64 of an IPv6 one", async (t) => {
   t.equal(addressKey(""), "", "a connection that is gone");
 });
 
-t.test("failures from other addresses lock no user out", async (t) => {
-  const throttle = createLoginThrottle(bounds);
+throttled("failures from other addresses lock no user out", async (t, throttle) => {
   for (let host = 2; host < 100; host++) {
     const stranger = { address: `192.0.2.${host}`, isShared: false };
     for (let at = 0; at < 3; at++) await fail(throttle, "alice", stranger);
@@ -167,8 +165,7 @@ t.test("failures from other addresses lock no user out", async (t) => {
   await succeed(throttle, "alice");
 });
 
-t.test("other spellings of a username give no further tries", async (t) => {
-  const throttle = createLoginThrottle(bounds);
+throttled("other spellings of a username give no further tries", async (t, throttle) => {
   const spellings = ["alice\n", " alice", "\uff41lice", "al\u0131ce", "alice\u0000", "a\u0301lice"];
   let judged = 0;
   for (const name of spellings) {

@@ -126,31 +126,6 @@ t.test("only permitted callers manage users", async (t) => {
   await checkRules(t, users);
 });
 
-t.test("the last Owner and the last administrator cannot be removed", async (t) => {
-  const few = ["root * Owner", "solo side Owner", "deputy * DbAdmin"];
-  const { gateway } = await openStaffed(t, few, {
-    more:
-      '[[users]]\nusername = "machine"\n\n[[acl]]\nusername = "machine"\ndatabase = "*"\n' +
-      'role = "Owner"\n',
-  });
-  const text = textOf(gateway);
-  const [root, solo] = [await tokenOf(gateway, "root"), await tokenOf(gateway, "solo")];
-  const refused: [token: string, request: string, code: string][] = [
-    [root, "PUT solo side DbAdmin", "last_owner"],
-    [root, "DELETE solo side", "last_owner"],
-    [solo, "DELETE solo side", "last_owner"],
-    [root, "DELETE root *", "last_administrator"],
-    [root, "PATCH root disabled", "last_administrator"],
-  ];
-  for (const [token, request, code] of refused) {
-    const answer = await act(gateway, request, token);
-    t.equal(answer.status, 409, request);
-    t.equal(answer.body.code, code);
-  }
-  t.equal(textOf(gateway), text, "nothing was written");
-  t.equal((await act(gateway, "DELETE machine", root)).status, 200, "nor was a token revoked");
-});
-
 t.test("an administrator records that two names are the same person", async (t) => {
   const text = textOf(gateway);
   t.teardown(() => putInForce(gateway, text));

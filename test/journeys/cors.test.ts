@@ -22,6 +22,7 @@ const shared = await openGatewaySetup(t, { config });
 
 const auth = "enabled = false";
 const open = await openGatewaySetup(t, { auth });
+const { gateway, upstream } = open;
 
 t.test("a page of an allowed origin may send queries and read the answers", async (t) => {
   const { gateway, upstream } = shared;
@@ -125,7 +126,6 @@ t.test("without allowed origins no answer has CORS headers", async (t) => {
 const json = { "content-type": "application/json" };
 
 t.test("without authentication every query passes and no user is forwarded", async (t) => {
-  const { gateway, upstream } = open;
   const warning = await gateway.service.logged(({ msg }) => String(msg).includes("IS OFF"));
   t.equal(warning.level, "warn");
   const { status, headers } = await gateway.query(select);
@@ -143,7 +143,6 @@ t.test("without authentication every query passes and no user is forwarded", asy
 });
 
 t.test("without authentication bodies are still validated", async (t) => {
-  const { gateway, upstream } = open;
   for (const body of ["[]", "{}", '{"op":"select"}', '{"Select":{},"Insert":{}}', "\ufeff{}"]) {
     t.equal((await gateway.query(body)).status, 400, body);
   }
@@ -154,7 +153,6 @@ t.test("without authentication bodies are still validated", async (t) => {
 });
 
 t.test("without authentication login works and administration is disabled", async (t) => {
-  const { gateway } = open;
   const token = await gateway.login();
   const wrong = await gateway.send("POST", "/login", { username: "admin", password: "wrong one" });
   checkRefusal(t, wrong, { status: 401, code: "credentials_invalid" });
@@ -168,7 +166,6 @@ t.test("without authentication login works and administration is disabled", asyn
 });
 
 t.test("without authentication only a local Host and Origin are accepted", async (t) => {
-  const { gateway, upstream } = open;
   const post = (...lines: string[]) =>
     sendRaw(
       gateway.url,

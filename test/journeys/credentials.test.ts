@@ -71,6 +71,7 @@ allowed_origins = ["${page}"]
 ${staff.section()}`,
   more: '[[acl]]\nusername = "staff:alice"\ndatabase = "main"\nrole = "ReadOnly"\n',
 });
+const { gateway, upstream } = shared;
 const usual = shared.upstream.answer;
 const alice = await tokenOf(shared.gateway, "alice");
 
@@ -95,7 +96,6 @@ t.beforeEach(() => {
 });
 
 t.test("each credential opens /query, /schema and routes, and does not go upstream", async (t) => {
-  const { gateway, upstream } = shared;
   for (const [way, headers] of Object.entries(ways)) {
     const answers = [
       await query(gateway, headers),
@@ -122,7 +122,6 @@ t.test("each credential opens /query, /schema and routes, and does not go upstre
 });
 
 t.test("a public route forwards no credential of the gateway either", async (t) => {
-  const { gateway, upstream } = shared;
   for (const way of ["password", "apikey", "header"]) {
     await ask(`${gateway.url}/status`, { headers: ways[way] ?? {} });
     const { headers } = upstream.takeOne();
@@ -131,7 +130,6 @@ t.test("a public route forwards no credential of the gateway either", async (t) 
 });
 
 t.test("only a bearer token opens /api, /logout and /mcp", async (t) => {
-  const { gateway } = shared;
   const { headers: mcp, body } = statelessCall("tools/list");
   for (const [way, headers] of Object.entries(ways)) {
     const isBearer = way === "bearer";
@@ -158,7 +156,6 @@ t.test("only a bearer token opens /api, /logout and /mcp", async (t) => {
 });
 
 t.test("a refusal has a challenge for each credential that is accepted", async (t) => {
-  const { gateway } = shared;
   const answer = await query(gateway, {});
   t.equal(codeOf(answer), "401 unauthenticated");
   t.strictSame(challengesIn(answer), [
@@ -209,7 +206,6 @@ t.test("without bearer, a bearer token opens nothing but /api and /mcp", async (
 });
 
 t.test("two credentials in one request are refused", async (t) => {
-  const { gateway, upstream } = shared;
   const key = `X-Api-Key: ${alice}`;
   const bearer = `Authorization: Bearer ${alice}`;
   const other = `Authorization: ${basic("alice", passwordOf("alice")).Authorization}`;
@@ -233,7 +229,6 @@ t.test("two credentials in one request are refused", async (t) => {
 });
 
 t.test("a malformed or wrong Basic credential is refused as a wrong password is", async (t) => {
-  const { gateway, upstream } = shared;
   const encoded = (text: string | Buffer) => Buffer.from(text).toString("base64");
   const values = [
     "",
@@ -263,7 +258,6 @@ t.test("a malformed or wrong Basic credential is refused as a wrong password is"
 });
 
 t.test("the audit names the user of a password, and never a name that is not one", async (t) => {
-  const { gateway } = shared;
   const headers = { "content-type": "application/json" };
   const send = async (credential: Headers) =>
     auditOf(
@@ -305,7 +299,6 @@ t.test("wrong passwords are limited together with those of logins", async (t) =>
 const hashes = () => metrics.value("gatehouse_hash_seconds_count");
 
 t.test("a verified password is remembered for its address, until it is wrong once", async (t) => {
-  const { gateway } = shared;
   const right = basic("alice", passwordOf("alice"));
   await query(gateway, basic("alice", "wrong"));
   const before = await hashes();
@@ -322,7 +315,6 @@ t.test("a verified password is remembered for its address, until it is wrong onc
 });
 
 t.test("a changed password, a disabled and a removed user are refused at once", async (t) => {
-  const { gateway } = shared;
   const root = await tokenOf(gateway, "root");
   const [old, next] = [passwordOf("carl"), "another password"];
   const status = async (name: string, password: string) =>
@@ -347,7 +339,6 @@ t.test("a changed password, a disabled and a removed user are refused at once", 
 });
 
 t.test("a stream is cut when the password that opened it is changed", async (t) => {
-  const { gateway, upstream } = shared;
   const streams: ServerResponse[] = [];
   upstream.answer = (_, response) => {
     response.write("first");
@@ -373,7 +364,6 @@ t.test("a stream is cut when the password that opened it is changed", async (t) 
 });
 
 t.test("a stream is not cut when a login raises the costs of its password's hash", async (t) => {
-  const { gateway, upstream } = shared;
   upstream.answer = (_, response) => response.write("first");
   const cheaper = await hashPassword(passwordOf("bob"), { memory: 8, time: 1, parallelism: 1 });
   // The salt after a `$` may begin with a 1.
@@ -394,7 +384,6 @@ t.test("a stream is not cut when a login raises the costs of its password's hash
 });
 
 t.test("a token of an issuer may be sent in each way, and a password may not", async (t) => {
-  const { gateway, upstream } = shared;
   const token = await staff.sign("gatehouse");
   const sent: Headers[] = [
     { Authorization: `Bearer ${token}` },
@@ -424,7 +413,6 @@ t.test("a foreign MCP server gets no header that may carry a token", async (t) =
 });
 
 t.test("pages of other sites cannot use Basic credentials that a browser adds", async (t) => {
-  const { gateway, upstream } = shared;
   const token = await tokenOf(gateway, "alice");
   const table: [Headers, number][] = [
     [{ Origin: "https://evil.example.com" }, 403],

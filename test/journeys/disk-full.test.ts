@@ -46,9 +46,9 @@ async function scene(t: Test, config = "") {
 }
 
 const shared = await scene(t);
+const { gateway, token, root } = shared;
 
 t.test("on a full disk a change of the access file is refused and has no effect", async (t) => {
-  const { gateway, token, root } = shared;
   // Long enough that the lock file still fits the limit when the file does not.
   await gateway.edit((text) => `${text}# ${"x".repeat(20_000)}\n`);
   const before = contents(gateway.home);
@@ -73,7 +73,6 @@ t.test("on a full disk a change of the access file is refused and has no effect"
 });
 
 t.test("on a full disk a change of password changes neither file", async (t) => {
-  const { gateway, token } = shared;
   const before = contents(gateway.home);
   fill(gateway);
   const change = { old_password: "alice password", new_password: "an entirely new one" };
@@ -85,7 +84,6 @@ t.test("on a full disk a change of password changes neither file", async (t) => 
 });
 
 t.test("on a full disk the embedded database refuses writes and still reads", async (t) => {
-  const { gateway, token, root } = shared;
   const columns = [{ name: "text", type: "text" }];
   const table = { database: "main", table: "notes" };
   t.equal((await gateway.query({ CreateTable: { ...table, columns } }, root)).status, 200);
@@ -133,7 +131,6 @@ t.test("a gateway starts on a full disk, reads, and writes once there is room", 
 });
 
 t.test("on a full disk a revocation is refused and the token stays valid", async (t) => {
-  const { gateway, token, root } = shared;
   t.equal((await gateway.send("POST", "/logout", {}, await gateway.login())).status, 200);
   const file = path.join(gateway.home, "revocations");
   // Long enough that the lock file still fits the limit when the file does not.
@@ -338,7 +335,6 @@ t.test("the start fails with the reason if the audit file cannot be opened", nig
 });
 
 t.test("on a full disk commands report it, write nothing and exit with 1", nightly, async (t) => {
-  const { gateway } = shared;
   const before = contents(gateway.home);
   const commands = [
     "access grant alice main Owner",

@@ -38,6 +38,7 @@ async function openTables(t: Test): Promise<{ gateway: TestGateway; root: string
 }
 
 const kept = await openTables(t);
+const { gateway } = kept;
 
 const changing = await openTables(t);
 
@@ -97,7 +98,6 @@ t.test("a caller has the same rights with tools as with queries", async (t) => {
 
 for (const [client, connect] of clients) {
   t.test(`${client} gets a list of the tools that its role can use`, async (t) => {
-    const { gateway } = kept;
     const reading = [
       "describe_table",
       "list_databases",
@@ -125,7 +125,6 @@ for (const [client, connect] of clients) {
 }
 
 t.test("a caller sees only the schema that its role may read", async (t) => {
-  const { gateway } = kept;
   const reader = await connectStateless(t, `${gateway.url}/mcp`, await tokenOf(gateway, "reader"));
   t.strictSame((await reader.call("list_databases", {})).structured, { databases: ["main"] });
   t.strictSame((await reader.call("list_tables", { database })).structured, { tables: ["t"] });
@@ -147,7 +146,6 @@ t.test("a caller sees only the schema that its role may read", async (t) => {
 });
 
 t.test("the audit records the caller, the operation and the granting entry", async (t) => {
-  const { gateway } = kept;
   const token = await tokenOf(gateway, "reader");
   const { jti: tokenId } = decodePart(token, 1);
   const who = { user: "reader", tokenId, path: "/mcp", method: "POST", status: 200 };
@@ -225,7 +223,6 @@ t.test("every refusal of the embedded server has its reason in header and audit"
 });
 
 t.test("a token for one database is refused for others by every tool", async (t) => {
-  const { gateway } = kept;
   const token = await tokenOf(gateway, "root", "main");
   const select = (name: string) => ({ database: name, from: "t", columns: ["*"] });
   t.equal(refusalOf(await callTool(gateway, "select", select("main"), token)), undefined);
@@ -236,7 +233,6 @@ t.test("a token for one database is refused for others by every tool", async (t)
 });
 
 t.test("whoami shows the caller, its rights and its limits", async (t) => {
-  const { gateway } = kept;
   const tell = async (token: string) => {
     const mcp = await connectStateless(t, `${gateway.url}/mcp`, token);
     return (await mcp.call("whoami", {})).structured;

@@ -35,12 +35,12 @@ import { passwordOf, soon, staffedHome, succeed, tokenOf } from "./staff.ts";
 import { servedBy } from "./supervised.ts";
 
 const shared = await openProxied(t, staff);
+const { gateway, fixture } = shared;
 const sessionServer = new FixtureServer();
 const sessionUrl = await sessionServer.listen(t);
 const sessionGrants = ["root * Owner", "alice main ReadWrite", "bob main ReadOnly"];
 
 t.test("no credential of the client or database reaches the MCP server", async (t) => {
-  const { gateway, fixture } = shared;
   const token = await tokenOf(gateway, "bob");
   fixture.take();
   const { headers, ...call } = statelessCall("tools/call", {
@@ -73,7 +73,6 @@ t.test("no credential of the client or database reaches the MCP server", async (
 });
 
 t.test("the audit records the caller and the permission of a tool call", async (t) => {
-  const { gateway, fixture } = shared;
   const token = await tokenOf(gateway, "alice");
   const { jti: tokenId } = decodePart(token, 1);
   const asked = await callTool(gateway, "query_database", { database: "main" }, token);
@@ -108,7 +107,6 @@ t.test("the audit of a denied call names the boundary that denies it", async (t)
 });
 
 t.test("every refusal of the MCP proxy has its reason in header and audit", async (t) => {
-  const { gateway, fixture } = shared;
   const token = await tokenOf(gateway, "alice");
   fixture.take();
   for (const [reason, request] of Object.entries(malformed)) {
@@ -360,7 +358,6 @@ t.test("an open stream is cut when another key gets the id of that of its token"
 });
 
 t.test("an open stream is cut when its app is no longer allowed", async (t) => {
-  const { gateway, fixture } = shared;
   const before = fixture.cancelled;
   const options = { username: "bob", password: passwordOf("bob") };
   const { accessToken, refreshToken, clientId } = await obtainTokens(gateway, options);
@@ -378,7 +375,6 @@ t.test("an open stream is cut when its app is no longer allowed", async (t) => {
 });
 
 t.test("a new grant changes the next list of tools", async (t) => {
-  const { gateway } = shared;
   const token = await tokenOf(gateway, "eve");
   const { toolNames } = await connectStateless(t, `${gateway.url}/mcp`, token);
   t.strictSame(await toolNames(), ["query_database"]);

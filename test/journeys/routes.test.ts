@@ -40,6 +40,7 @@ async function askRaw(
 }
 
 const shared = await scene(t);
+const { upstream, gateway, admin } = shared;
 
 const { answer: usual } = shared.upstream;
 
@@ -65,7 +66,6 @@ async function checkEach(t: Test, { upstream, gateway }: GatewaySetup, cases: re
 }
 
 t.test("each kind of route access accepts only the callers that it names", async (t) => {
-  const { gateway, admin } = shared;
   const reader = await gateway.addUser("reader", "ReadOnly");
   const writer = await gateway.addUser("writer", "ReadWrite");
   const narrowed = await gateway.addUser("narrowed", "ReadOnly", "other");
@@ -110,7 +110,6 @@ t.test("each kind of route access accepts only the callers that it names", async
 });
 
 t.test("the database of a route can be named by a header", async (t) => {
-  const { upstream, gateway } = shared;
   const token = await gateway.addUser("exporter", "ReadWrite");
   const exported = async (headers: Record<string, string>): Promise<PlainAnswer> =>
     ask(`${gateway.url}/export`, { headers: { ...bearer(token), ...headers } });
@@ -125,7 +124,6 @@ t.test("the database of a route can be named by a header", async (t) => {
 });
 
 t.test("a route forwards path, query string and only the listed headers", async (t) => {
-  const { upstream, gateway, admin } = shared;
   const target = "/db/main/stats?a=%2e%2e%2f&b=//;c&d=?&e=caf%C3%A9|";
   const dropped = words(`
     X-Hop Cookie Prefer Origin X-Forwarded-For X-Real-IP Forwarded X-Gatehouse-Role X_Gatehouse_User
@@ -173,7 +171,6 @@ t.test("a route forwards path, query string and only the listed headers", async 
 });
 
 t.test("a route returns the answer without hop-by-hop and internal headers", async (t) => {
-  const { upstream, gateway } = shared;
   upstream.answer = (_, response) => {
     response.writeHead(404, {
       "Set-Cookie": ["a=1", "b=2"],
@@ -195,7 +192,6 @@ t.test("a route returns the answer without hop-by-hop and internal headers", asy
 });
 
 t.test("no cache may give a response to another user", async (t) => {
-  const { upstream, gateway, admin } = shared;
   const cases: [sent: Record<string, string>, control: string][] = [
     [{}, "private"],
     [{ "Cache-Control": "public, max-age=60, s-maxage=600" }, "private, max-age=60"],
@@ -249,7 +245,6 @@ t.test("a stored page runs scripts in a browser only on a route with pages", asy
 });
 
 t.test("HEAD works on every GET route", async (t) => {
-  const { upstream, gateway } = shared;
   upstream.answer = (_, response) => {
     response.writeHead(200, { "Content-Length": "1234" });
     response.end();
@@ -262,7 +257,6 @@ t.test("HEAD works on every GET route", async (t) => {
 });
 
 t.test("events of a stream arrive at once", async (t) => {
-  const { upstream, gateway } = shared;
   const { promise, resolve } = Promise.withResolvers<ServerResponse>();
   upstream.answer = (_, response) => {
     response.writeHead(200, { "Content-Type": "text/event-stream" });
@@ -281,7 +275,6 @@ t.test("events of a stream arrive at once", async (t) => {
 });
 
 t.test("configured routes do not change /query", async (t) => {
-  const { upstream, gateway, admin } = shared;
   const headers = { ...queryHeaders(admin), "X-Kept": "no" };
   const answer = await ask(`${gateway.url}/query?x=1`, { method: "POST", headers, body: select });
   t.equal(answer.status, 200);

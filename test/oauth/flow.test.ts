@@ -19,6 +19,7 @@ import {
   CONFIGURED,
   defaultUsers,
   type OAuthSetup,
+  onServer,
   openOAuthSetup,
   PASSWORD,
   postForm,
@@ -27,8 +28,7 @@ import {
   userWith,
 } from "./kit.ts";
 
-t.test("the metadata names the endpoints under the public URL", async (t) => {
-  const setting = await openOAuthSetup(t);
+onServer("the metadata names the endpoints under the public URL", async (t, setting) => {
   for (const name of metadataPaths("")) {
     const answer = await fetch(setting.url + name, {
       headers: { "x-forwarded-host": "evil.example", "x-forwarded-proto": "https" },
@@ -95,8 +95,7 @@ t.test("the key set contains only public keys", async (t) => {
   t.notMatch(text, /"d"/);
 });
 
-t.test("a client gets the scopes that it requests, by default all", async (t) => {
-  const setting = await openOAuthSetup(t);
+onServer("a client gets the scopes that it requests, by default all", async (t, setting) => {
   const { body } = await obtainTokens(setting, { parameters: { scope: "", resource: "" } });
   t.equal(body.scope, "mcp:tools mcp:resources");
   const { accessToken } = await obtainTokens(setting, { parameters: { scope: "mcp:resources" } });
@@ -104,8 +103,7 @@ t.test("a client gets the scopes that it requests, by default all", async (t) =>
   t.strictSame(scopes, new Set(["mcp:resources"]));
 });
 
-t.test("a client of the configuration needs no registration", async (t) => {
-  const setting = await openOAuthSetup(t);
+onServer("a client of the configuration needs no registration", async (t, setting) => {
   const [redirect_uri = ""] = CONFIGURED.redirect_uris;
   const authorized = await authorize(setting, {
     clientId: CONFIGURED.client_id,
@@ -115,8 +113,7 @@ t.test("a client of the configuration needs no registration", async (t) => {
   t.equal((await exchange(setting, authorized)).status, 200);
 });
 
-t.test("a loopback redirect may use any port", async (t) => {
-  const setting = await openOAuthSetup(t);
+onServer("a loopback redirect may use any port", async (t, setting) => {
   const redirect_uri = "http://127.0.0.1:61234/callback";
   const { callback } = await obtainTokens(setting, { parameters: { redirect_uri } });
   t.equal(callback.port, "61234");
@@ -204,8 +201,7 @@ t.test("setting the clock back does not allow another reuse", async (t) => {
   t.equal((await refresh(setting, clientId, refreshToken)).body.error, "invalid_grant");
 });
 
-t.test("a refresh cannot widen the scope", async (t) => {
-  const setting = await openOAuthSetup(t);
+onServer("a refresh cannot widen the scope", async (t, setting) => {
   const { clientId, refreshToken } = await obtainTokens(setting, {
     parameters: { scope: "mcp:resources" },
   });
@@ -265,8 +261,7 @@ t.test("a user who is disabled, removed or has a new password cannot refresh", a
   }
 });
 
-t.test("revoking all tokens of a user ends the refresh tokens too", async (t) => {
-  const setting = await openOAuthSetup(t);
+onServer("revoking all tokens of a user ends the refresh tokens too", async (t, setting) => {
   const { clientId, refreshToken } = await obtainTokens(setting);
   setting.revokedBefore.set("alice", epochSeconds() + 1);
   t.equal((await refresh(setting, clientId, refreshToken)).body.error, "invalid_grant");
@@ -337,8 +332,7 @@ t.test("a browser stays logged in for 8 hours, however often it is used", async 
   t.ok(await isLoggedIn(), "after another login");
 });
 
-t.test("revoking a refresh token ends its grant", async (t) => {
-  const setting = await openOAuthSetup(t);
+onServer("revoking a refresh token ends its grant", async (t, setting) => {
   const { clientId, refreshToken, accessToken } = await obtainTokens(setting);
   const revoke = (client_id: string, token: string) =>
     postForm(`${setting.url}/oauth/revoke`, { client_id, token });
@@ -350,8 +344,7 @@ t.test("revoking a refresh token ends its grant", async (t) => {
   t.equal((await refusedBy(setting.server.verify(accessToken))).code, "token_revoked");
 });
 
-t.test("revoking an access token leaves the refresh token valid", async (t) => {
-  const setting = await openOAuthSetup(t);
+onServer("revoking an access token leaves the refresh token valid", async (t, setting) => {
   const { clientId, refreshToken, accessToken } = await obtainTokens(setting);
   const url = `${setting.url}/oauth/revoke`;
   t.equal((await postForm(url, { client_id: clientId, token: accessToken })).status, 200);
@@ -395,8 +388,7 @@ async function checkErrorAtClient(
   t.match(Object.fromEntries(searchParams), { error, iss: setting.url, state: "s1" });
 }
 
-t.test("an invalid authorization request is reported to the client", async (t) => {
-  const setting = await openOAuthSetup(t);
+onServer("an invalid authorization request is reported to the client", async (t, setting) => {
   const refused: [parameters: Record<string, string>, error: string][] = [
     ...["form_post", "fragment", "jwt", "web_message", "x"].map(
       (response_mode): [Record<string, string>, string] => [
@@ -422,8 +414,7 @@ t.test("an invalid authorization request is reported to the client", async (t) =
   t.ok(callback.searchParams.get("code"));
 });
 
-t.test("a code is not exchanged for another resource, and not used up", async (t) => {
-  const setting = await openOAuthSetup(t);
+onServer("a code is not exchanged for another resource, and not used up", async (t, setting) => {
   const authorized = await authorize(setting);
   const resource = "https://elsewhere.example/mcp";
   t.equal((await exchange(setting, authorized, { resource })).body.error, "invalid_target");
@@ -451,8 +442,7 @@ const unregistered = String.raw`
   COM.example.app:/callback com.example.app2:/callback com.example.app:/../callback
 `;
 
-t.test("a redirect URI that is not registered gets an error page", async (t) => {
-  const setting = await openOAuthSetup(t);
+onServer("a redirect URI that is not registered gets an error page", async (t, setting) => {
   const redirect_uris = ["https://app.example.com/callback", REDIRECT, "com.example.app:/callback"];
   const client_id = await registered(setting, { redirect_uris });
   for (const redirect_uri of ["", ...unregistered.trim().split(/\s+/)]) {
@@ -467,16 +457,14 @@ t.test("a redirect URI that is not registered gets an error page", async (t) => 
   }
 });
 
-t.test("an unknown client gets an error page, without its markup", async (t) => {
-  const setting = await openOAuthSetup(t);
+onServer("an unknown client gets an error page, without its markup", async (t, setting) => {
   const url = authorizeUrl(setting, { client_id: "<script>alert(1)</script>" });
   const page = await new PlainBrowser(setting.url).open(url);
   t.equal(page.status, 400);
   t.notMatch(page.text, "<script");
 });
 
-t.test("a code that is used again revokes its tokens", async (t) => {
-  const setting = await openOAuthSetup(t);
+onServer("a code that is used again revokes its tokens", async (t, setting) => {
   const tokens = await obtainTokens(setting);
   await setting.server.verify(tokens.accessToken);
   const again = await exchange(setting, tokens);
@@ -497,8 +485,7 @@ t.test("of several simultaneous exchanges of a code, at most one succeeds", asyn
   t.ok(answers.filter(({ status }) => status === 200).length <= 1);
 });
 
-t.test("a code requires its verifier, client and redirect URI", async (t) => {
-  const setting = await openOAuthSetup(t);
+onServer("a code requires its verifier, client and redirect URI", async (t, setting) => {
   const other = await registered(setting);
   for (const change of [
     { verifier: "a".repeat(43) },
@@ -546,8 +533,7 @@ t.test("a modified token, or one of another server or audience, is refused", asy
     t.equal((await refusedBy(setting.server.verify(token))).code, "token_invalid");
 });
 
-t.test("authorization requests are limited per address", async (t) => {
-  const setting = await openOAuthSetup(t);
+onServer("authorization requests are limited per address", async (t, setting) => {
   const client_id = await registered(setting);
   const ask = () => fetch(authorizeUrl(setting, { client_id }), { redirect: "manual" });
   const answers = await Promise.all(Array.from({ length: 61 }, ask));
@@ -569,8 +555,7 @@ const failing = [
   { request: "x" },
 ] as const;
 
-t.test("a failing request redirects no browser to an unapproved site", async (t) => {
-  const setting = await openOAuthSetup(t);
+onServer("a failing request redirects no browser to an unapproved site", async (t, setting) => {
   const loggedIn = new PlainBrowser(setting.url);
   await authorize(setting, { browser: loggedIn });
   for (const redirect_uri of [elsewhere, "com.example.app:/callback"]) {
@@ -588,8 +573,7 @@ t.test("a failing request redirects no browser to an unapproved site", async (t)
   }
 });
 
-t.test("errors are redirected to loopback and configured clients", async (t) => {
-  const setting = await openOAuthSetup(t);
+onServer("errors are redirected to loopback and configured clients", async (t, setting) => {
   const [configured = ""] = CONFIGURED.redirect_uris;
   for (const [client_id, redirect_uri] of [
     [await registered(setting), REDIRECT],
@@ -605,8 +589,7 @@ t.test("errors are redirected to loopback and configured clients", async (t) => 
 const form = { "Content-Type": "application/x-www-form-urlencoded" };
 const chunked = { "Transfer-Encoding": "chunked" };
 
-t.test("a code can be exchanged with a chunked form", async (t) => {
-  const setting = await openOAuthSetup(t);
+onServer("a code can be exchanged with a chunked form", async (t, setting) => {
   const { clientId, verifier, callback, redirectUri } = await authorize(setting);
   const fields = new URLSearchParams({
     grant_type: "authorization_code",

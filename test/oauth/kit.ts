@@ -175,6 +175,14 @@ export async function openOAuthSetup(
   return setting;
 }
 
+/** Runs a test with a server of its own. */
+export function onServer(
+  name: string,
+  body: (t: Test, setting: OAuthSetup) => Promise<unknown>,
+): void {
+  root.test(name, async (t) => body(t, await openOAuthSetup(t)));
+}
+
 /** Client documents without a network. */
 export function documentsOf(documents: Readonly<Record<string, unknown>>): DocumentFetch {
   return async (url): Promise<ClientDocument> => {

@@ -13,6 +13,7 @@ import {
   defaultUsers,
   documentsOf,
   type OAuthSetup,
+  onServer,
   openOAuthSetup,
   PASSWORD,
   postForm,
@@ -38,8 +39,7 @@ async function openLogin(
   return { browser, page: await browser.open(authorizeUrl(setting, { client_id })) };
 }
 
-t.test("the pages allow no scripts, other resources, frames or caching", async (t) => {
-  const setting = await openOAuthSetup(t);
+onServer("the pages allow no scripts, other resources, frames or caching", async (t, setting) => {
   const { browser, page: login } = await openLogin(setting);
   const consent = await browser.submit(login, right);
   for (const { status, headers, text } of [login, consent]) {
@@ -59,8 +59,7 @@ t.test("the pages allow no scripts, other resources, frames or caching", async (
   }
 });
 
-t.test("the pages name the client and where it redirects", async (t) => {
-  const setting = await openOAuthSetup(t);
+onServer("the pages name the client and where it redirects", async (t, setting) => {
   const { browser, page: login } = await openLogin(setting, undefined, {
     client_name: '<b onclick="x">Note&book</b>',
     redirect_uris: [REDIRECT],
@@ -109,8 +108,7 @@ t.test("the least access is preselected, and the page shows the last consent", a
   t.match(third.text, "It has called list_tables, select.");
 });
 
-t.test("the page shows no consent of an earlier user of that name", async (t) => {
-  const setting = await openOAuthSetup(t);
+onServer("the page shows no consent of an earlier user of that name", async (t, setting) => {
   const { clientId } = await obtainTokens(setting, { database: "main" });
   const asked = async () => {
     const browser = new PlainBrowser(setting.url);
@@ -157,8 +155,7 @@ t.test("a user with only a grant on * is asked about all databases", async (t) =
   t.strictSame(chosenIn(await browser.submit(page, right)), ["*", "read", "2"]);
 });
 
-t.test("a wrong password and an unknown user look alike", async (t) => {
-  const setting = await openOAuthSetup(t);
+onServer("a wrong password and an unknown user look alike", async (t, setting) => {
   const { browser, page } = await openLogin(setting);
   const wrong = await browser.submit(page, { ...right, password: "wrong horse" });
   t.equal(wrong.status, 401);
@@ -172,8 +169,7 @@ t.test("a wrong password and an unknown user look alike", async (t) => {
   t.match((await browser.submit(wrong, right)).text, /Let <bdi>Notebook<\/bdi> use/);
 });
 
-t.test("after too many wrong passwords, even the right one has to wait", async (t) => {
-  const setting = await openOAuthSetup(t);
+onServer("after too many wrong passwords, even the right one has to wait", async (t, setting) => {
   const { browser, page } = await openLogin(setting);
   for (let at = 0; at < 3; at++) await browser.submit(page, { ...right, password: "wrong" });
   const answer = await browser.submit(page, right);
@@ -182,8 +178,7 @@ t.test("after too many wrong passwords, even the right one has to wait", async (
   t.match(answer.text, /Too many failed attempts. Try again in \d+ seconds/);
 });
 
-t.test("a login form requires its own CSRF token", async (t) => {
-  const setting = await openOAuthSetup(t);
+onServer("a login form requires its own CSRF token", async (t, setting) => {
   const { browser, page } = await openLogin(setting);
   const { page: foreign } = await openLogin(setting);
   for (const csrf of ["", "x", csrfIn(foreign)]) {
@@ -192,8 +187,7 @@ t.test("a login form requires its own CSRF token", async (t) => {
   t.match((await browser.submit(page, right)).text, /Let <bdi>Notebook<\/bdi> use/);
 });
 
-t.test("cookies are HttpOnly, SameSite and limited to /oauth", async (t) => {
-  const setting = await openOAuthSetup(t);
+onServer("cookies are HttpOnly, SameSite and limited to /oauth", async (t, setting) => {
   const { browser, page } = await openLogin(setting);
   await browser.submit(page, right);
   t.equal(browser.cookies.length > 1, true);
@@ -205,8 +199,7 @@ t.test("cookies are HttpOnly, SameSite and limited to /oauth", async (t) => {
   }
 });
 
-t.test("consent is required each time, but one login per browser", async (t) => {
-  const setting = await openOAuthSetup(t);
+onServer("consent is required each time, but one login per browser", async (t, setting) => {
   const browser = new PlainBrowser(setting.url);
   const clientId = await registered(setting);
   await authorize(setting, { browser, clientId });
@@ -220,8 +213,7 @@ t.test("consent is required each time, but one login per browser", async (t) => 
   t.equal(logins(), 1, "one login");
 });
 
-t.test("a user can cancel at the login and at the consent", async (t) => {
-  const setting = await openOAuthSetup(t);
+onServer("a user can cancel at the login and at the consent", async (t, setting) => {
   for (const steps of [[{ action: "deny" }], [right, { action: "deny" }]]) {
     const { browser, page: login } = await openLogin(setting);
     let page = login;
@@ -255,8 +247,7 @@ t.test("only the offered databases and permissions can be chosen", async (t) => 
   t.match((await browser.submit(page, yes)).url, /code=/);
 });
 
-t.test("a user can switch to another account", async (t) => {
-  const setting = await openOAuthSetup(t);
+onServer("a user can switch to another account", async (t, setting) => {
   const { browser, page: login } = await openLogin(setting);
   const consent = await browser.submit(login, right);
   const again = await browser.submit(consent, { action: "switch" });
@@ -282,8 +273,7 @@ t.test("another user can log in when the client asks for a login or an account",
   }
 });
 
-t.test("unknown prompts are ignored", async (t) => {
-  const setting = await openOAuthSetup(t);
+onServer("unknown prompts are ignored", async (t, setting) => {
   const browser = new PlainBrowser(setting.url);
   const client_id = await registered(setting);
   await authorize(setting, { browser, clientId: client_id });
@@ -309,8 +299,7 @@ t.test("behind a TLS proxy, cookies and addresses follow the public URL", async 
   t.equal(answer.headers.getSetCookie().length, 2);
 });
 
-t.test("a page of another browser cannot be used", async (t) => {
-  const setting = await openOAuthSetup(t);
+onServer("a page of another browser cannot be used", async (t, setting) => {
   const [victim, attacker] = [new PlainBrowser(setting.url), new PlainBrowser(setting.url)];
   await authorize(setting, { browser: victim });
   const consent = await attacker.submit((await openLogin(setting, attacker)).page, {
@@ -328,8 +317,7 @@ t.test("a page of another browser cannot be used", async (t) => {
   t.match((await attacker.submit(consent, yes)).url, /code=/, "its own browser can still use it");
 });
 
-t.test("a consent counts only for the user who is logged in", async (t) => {
-  const setting = await openOAuthSetup(t);
+onServer("a consent counts only for the user who is logged in", async (t, setting) => {
   const browser = new PlainBrowser(setting.url);
   const [first, second] = [
     (await openLogin(setting, browser)).page,
@@ -345,8 +333,7 @@ t.test("a consent counts only for the user who is logged in", async (t) => {
   t.match((await browser.submit(ofBob, yes)).url, /code=/);
 });
 
-t.test("two pages of one user do not end each other", async (t) => {
-  const setting = await openOAuthSetup(t);
+onServer("two pages of one user do not end each other", async (t, setting) => {
   const browser = new PlainBrowser(setting.url);
   const [first, second] = [
     (await openLogin(setting, browser)).page,
@@ -356,8 +343,7 @@ t.test("two pages of one user do not end each other", async (t) => {
   for (const page of pages) t.match((await browser.submit(page, yes)).url, /code=/);
 });
 
-t.test("a login changes the session id", async (t) => {
-  const setting = await openOAuthSetup(t);
+onServer("a login changes the session id", async (t, setting) => {
   const browser = new PlainBrowser(setting.url);
   const session = () => browser.cookies.find(({ name }) => name === "gatehouse_session")?.value;
   const page = (await openLogin(setting, browser)).page;
@@ -424,8 +410,7 @@ t.test("a user sees the connected apps and disconnects one with all its tokens",
   t.match(ended?.fields, { user: "alice", client: first.clientId, token: "all" });
 });
 
-t.test("an app without access is not listed", async (t) => {
-  const setting = await openOAuthSetup(t);
+onServer("an app without access is not listed", async (t, setting) => {
   const { clientId, refreshToken } = await obtainTokens(setting);
   const { browser, page } = await signIn(setting);
   t.match(page.text, "Notebook");
@@ -438,8 +423,7 @@ t.test("an app without access is not listed", async (t) => {
   t.match(later.text, "No app is connected.", "all her tokens were revoked");
 });
 
-t.test("the page of applications requires a login", async (t) => {
-  const setting = await openOAuthSetup(t);
+onServer("the page of applications requires a login", async (t, setting) => {
   await obtainTokens(setting);
   const browser = new PlainBrowser(setting.url);
   const login = await browser.open(placeOf(setting));
@@ -463,8 +447,7 @@ t.test("the page of applications requires a login", async (t) => {
   checkLogin(t, late);
 });
 
-t.test("one login serves both pages until the password changes", async (t) => {
-  const setting = await openOAuthSetup(t);
+onServer("one login serves both pages until the password changes", async (t, setting) => {
   const browser = new PlainBrowser(setting.url);
   await obtainTokens(setting, { browser });
   t.match((await browser.open(placeOf(setting))).text, "Notebook");
@@ -479,8 +462,7 @@ t.test("one login serves both pages until the password changes", async (t) => {
   checkLogin(t, await own.open(placeOf(setting)));
 });
 
-t.test("a form of applications requires the CSRF token of its login", async (t) => {
-  const setting = await openOAuthSetup(t);
+onServer("a form of applications requires the CSRF token of its login", async (t, setting) => {
   const { accessToken, clientId } = await obtainTokens(setting);
   const { browser, page } = await signIn(setting);
   const { page: second } = await signIn(setting);
@@ -500,8 +482,7 @@ t.test("a form of applications requires the CSRF token of its login", async (t) 
   t.match((await browser.open(placeOf(setting))).text, "Notebook");
 });
 
-t.test("a login is accepted only from the browser that opened the page", async (t) => {
-  const setting = await openOAuthSetup(t);
+onServer("a login is accepted only from the browser that opened the page", async (t, setting) => {
   for (const cookie of ["x=y", "gatehouse_browser=", "gatehouse_browser=; x=y"]) {
     const headers = { cookie };
     const page = await ask(placeOf(setting), { headers });

@@ -4,6 +4,8 @@ import { createGrammar, type Grammar } from "../../src/core/query/grammar.ts";
 import { queryRefusals } from "../../src/core/query/refusal.ts";
 import { refusalOf, select, term } from "./kit.ts";
 
+const target = { database: "main", table: "users" };
+
 t.test("every code is snake_case and has a sentence", async (t) => {
   for (const [code, sentence] of Object.entries(queryRefusals)) {
     t.match(code, /^[a-z]+[a-z0-9]*(_[a-z0-9]+)*$/);
@@ -23,7 +25,6 @@ t.test("a name from the body is shown escaped and cut", async (t) => {
 
 t.test("a misspelled word is followed by a suggestion", async (t) => {
   const meant = (body: unknown) => /\(did you mean (\S+)\?\)$/.exec(refusalOf(body).message)?.[1];
-  const target = { database: "main", table: "users" };
   const where = (cmp: string) => ({ column: "id", cmp, value: "x" });
   t.equal(meant({ Slect: {} }), "Select");
   t.equal(meant({ select: {} }), "Select");
@@ -56,7 +57,6 @@ t.test("an operator of another language is followed by a suggestion", async (t) 
 
 t.test("a field of another language is followed by a suggestion", async (t) => {
   const meant = (body: unknown) => /\(did you mean (\S+)\?\)$/.exec(refusalOf(body).message)?.[1];
-  const target = { database: "main", table: "users" };
   t.equal(meant({ Delete: { ...target, where: { column: "id", op: "=" } } }), "cmp");
   t.equal(meant({ Select: { database: "main", table: "users" } }), "from");
   t.equal(meant({ Insert: { database: "main", from: "users" } }), "table");
@@ -91,7 +91,6 @@ t.test("a field of another language is followed by a suggestion", async (t) => {
 
 t.test("the core names words of the full grammar as such", async (t) => {
   const core = createGrammar({ extraFields: [], operations: {}, level: "core" });
-  const target = { database: "main", table: "users" };
   const where = term("name", "ILIKE", "a%");
   const bodies = [
     { Upsert: {} },
@@ -110,7 +109,6 @@ t.test("a missing field is named with all required ones", async (t) => {
   const core = createGrammar({ extraFields: [], operations: {}, level: "core" });
   const messageOf = (body: unknown, grammar?: Grammar) =>
     refusalOf(body, grammar).message.replace(/^.*?: /, "");
-  const target = { database: "main", table: "users" };
   t.equal(
     messageOf({ Delete: target }),
     'the field "where" is missing; required: database, table, where',

@@ -21,7 +21,6 @@ import {
 import { caseCount } from "../kit/nightly.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
 import { runWarm } from "../kit/warm-command.ts";
-import { connectEarlier, connectStateless } from "../mcp/clients.ts";
 import { statelessCall } from "../mcp/messages.ts";
 import { PlainBrowser } from "../oauth/browser.ts";
 import { authorize, exchange, obtainTokens, refresh } from "../oauth/flow.ts";
@@ -69,16 +68,6 @@ t.test("each step of an OAuth login can use another replica", async (t) => {
     t.equal((await refresh(balancer, clientId, current)).body.error, "invalid_grant");
   }
   for (const { home } of replicas) t.notOk(existsSync(path.join(home, "oauth")));
-});
-
-t.test("MCP clients can use any replica", async (t) => {
-  const { accessToken } = await obtainTokens(balancer, alice);
-  for (const connect of [connectEarlier, connectStateless]) {
-    const client = await connect(t, `${balancer.url}/mcp`, accessToken);
-    for (let call = 0; call < 6; call++) {
-      t.match(await client.call("whoami", {}), { text: /alice/ });
-    }
-  }
 });
 
 t.test("commands list and disconnect apps at every replica", async (t) => {

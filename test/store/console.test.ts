@@ -62,7 +62,7 @@ async function isSignedIn(client: ConsoleClient): Promise<boolean> {
 }
 
 t.test("a console session is valid at every replica, and ends at every replica", async (t) => {
-  const here = await signedIn(t, one.url);
+  const here = await signedIn(one.url);
   const there = sameAt(two.url, here);
   t.equal(await isSignedIn(there), true);
   const [row] = await store.sql("select * from gatehouse.console_sessions");
@@ -80,7 +80,7 @@ t.test("a console session is valid at every replica, and ends at every replica",
   // `test/console/sign-in.test.ts` has every end.
   await t.test("a session that is revoked at one replica ends at another", async (t) => {
     await store.addUser("carol");
-    const client = await signedIn(t, two.url, "carol", "carol password");
+    const client = await signedIn(two.url, "carol", "carol password");
     const clients = [client, sameAt(one.url, client)];
     for (const own of clients) t.equal(await isSignedIn(own), true);
     const admin = await one.gateway.login();
@@ -111,7 +111,7 @@ t.test("a sign-in through a provider begins at one replica and ends at another",
 });
 
 t.test("an outage of the store ends no session", async (t) => {
-  const there = await signedIn(t, two.url);
+  const there = await signedIn(two.url);
   wire.cut();
   await eventually("the console says so", async () => {
     const { status, text } = await there.get("/sessions");
@@ -124,7 +124,7 @@ t.test("an outage of the store ends no session", async (t) => {
 });
 
 t.test("a change in the console takes effect everywhere and names its author", async (t) => {
-  const client = await signedIn(t, one.url);
+  const client = await signedIn(one.url);
   const form = "/access/entry?user=bot&database=other";
   const seen = await seenOn(client, form);
   const entry = { user: "bot", database: "other", table: "", role: "ReadOnly", seen };
@@ -146,7 +146,7 @@ t.test("an approval of one replica can be decided in the console of another", as
   const bot = await one.gateway.login("bot", "bot password");
   const headers = { authorization: `Bearer ${bot}`, "content-type": "application/json" };
   const id = idIn(await one.gateway.request("/query", { method: "POST", headers, body }));
-  const client = await signedIn(t, two.url);
+  const client = await signedIn(two.url);
   t.match((await client.get("/approvals")).text, id);
   t.match((await client.get(`/approvals/${id}`)).text, "orders");
   const decision = { decision: "approve", password: ADMIN_PASSWORD };
@@ -159,7 +159,7 @@ t.test("an approval of one replica can be decided in the console of another", as
 
 t.test("effective access is the same at each replica, and in the command", async (t) => {
   const admin = await one.gateway.login();
-  const here = await signedIn(t, one.url);
+  const here = await signedIn(one.url);
   const places = [one, two];
   const path = "/api/users/bot/access?effective=true";
   const changes: [path: string, body: object, expected: RegExp][] = [
@@ -187,7 +187,7 @@ t.test("text that PostgreSQL cannot store is no outage of the store", async (t) 
   const query = JSON.stringify({ Delete: { database: "main", table: "users", where: null } });
   const bot = await one.gateway.login("bot", "bot password");
   const id = idIn(await one.gateway.query(query, bot));
-  const admin = await signedIn(t, one.url);
+  const admin = await signedIn(one.url);
   for (const path of ["/sessions?user=%00", "/approvals/%00", "/audit?user=a%00"]) {
     t.equal((await admin.get(path)).status, 404, path);
   }
