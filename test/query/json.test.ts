@@ -15,9 +15,9 @@ import {
 import { JsonFault, quoteName } from "../../src/core/json/fault.ts";
 import { DEEPEST_NESTING } from "../../src/core/json/lexical.ts";
 import {
-  LineReading,
   requireOneReading,
   requireOneReadingInSteps,
+  requireOneReadingOfLine,
 } from "../../src/core/json/one-reading.ts";
 import { corpus } from "../kit/corpora.ts";
 import { insertOf, refusalOf, verdict } from "./kit.ts";
@@ -284,7 +284,7 @@ t.test("a body is judged alike at once, in steps and as a line", async (t) => {
     const isRefusedHere = /duplicate|lone|nesting_too_deep/.test(atOnce);
     t.equal(atOnce === "accepted", isParsed(bytes) && !isRefusedHere, name);
     if (/invalid_utf8|byte_order/.test(atOnce)) continue;
-    const line = outcomeOf(() => new LineReading(bytes).lineEnd(0));
+    const line = outcomeOf(() => requireOneReadingOfLine(bytes, 0));
     if (!bytes.includes("\n")) t.equal(line, atOnce, name);
     // The line that begins with this text ends at its first newline.
     else if (line === "accepted") t.ok(isParsed(bytes.subarray(0, bytes.indexOf("\n"))), name);
@@ -292,7 +292,7 @@ t.test("a body is judged alike at once, in steps and as a line", async (t) => {
 });
 
 t.test("a line is one value, with white space around it at most", async (t) => {
-  const endOf = (text: string) => new LineReading(Buffer.from(text)).lineEnd(1);
+  const endOf = (text: string) => requireOneReadingOfLine(Buffer.from(text), 1);
   for (const text of ['\n{"a": [1, {}]}\n{}', '\n \t{ "a" : 1 } \t\r\n[\n']) {
     t.equal(endOf(text), text.indexOf("\n", 1));
   }

@@ -86,7 +86,7 @@ class Open {
 /** Most objects have no more keys, for which comparing is faster than a set. */
 const FEW = 16;
 
-class ObjectKeys {
+export class ObjectKeys {
   /** Offsets of the quotes of keys without escapes. */
   readonly #starts = new Int32Array(FEW);
   readonly #ends = new Int32Array(FEW);
@@ -156,7 +156,7 @@ function keysByDepth(): ObjectKeys[] {
 let shortTokens: Int32Array<ArrayBufferLike> = new Int32Array(STRIDE * 1024);
 const shortOpen = new Open();
 /** Serve one body or line at a time. */
-const shortUnique: readonly ObjectKeys[] = keysByDepth();
+export const shortUnique: readonly ObjectKeys[] = keysByDepth();
 
 const SHORT_BODY = 64 * 1024;
 /** To decode a short body as a whole takes as long as to decode one part for each of this many bytes. */
@@ -268,27 +268,6 @@ export class Tape {
 
   /** Reads about `length` bytes. True once all is read. @throws JsonFault */
   run(length: number = Number.POSITIVE_INFINITY): boolean {
-    if (!this.#readValue(length)) return false;
-    this.#position = spaceEnd(this.bytes, this.#position);
-    if (this.#position < this.bytes.length) throw trailingData(this.#position);
-    return true;
-  }
-
-  /**
-   * Reads one of several values in the same bytes.
-   *
-   * @param start an offset before the value, behind the last one
-   * @returns the offset after the value
-   * @throws JsonFault
-   */
-  valueEnd(start: number): number {
-    this.#position = spaceEnd(this.bytes, start);
-    this.#phase = VALUE;
-    this.#readValue(Number.POSITIVE_INFINITY);
-    return this.#position;
-  }
-
-  #readValue(length: number): boolean {
     const { bytes } = this;
     const until = this.#position + length;
     let position = this.#position;
@@ -324,7 +303,8 @@ export class Tape {
       if (this.#depth === 0) break;
       position = this.#next(position, until);
     }
-    this.#position = position;
+    this.#position = spaceEnd(bytes, position);
+    if (this.#position < bytes.length) throw trailingData(this.#position);
     return true;
   }
 

@@ -8,10 +8,11 @@ import { type Exchange, hasBody } from "../../core/http/exchange.ts";
 import type { Gateway } from "../../core/http/gateway.ts";
 import { parseAccepted, parseExactInSteps } from "../../core/json/exact.ts";
 import { quoteName } from "../../core/json/fault.ts";
+import { requireUtf8 } from "../../core/json/lexical.ts";
 import {
-  LineReading,
   requireOneReading,
   requireOneReadingInSteps,
+  requireOneReadingOfLine,
 } from "../../core/json/one-reading.ts";
 import {
   type BodyKind,
@@ -90,14 +91,13 @@ export class Lines {
   start = 0;
   /** Exclusive, without the newline. */
   end = -1;
-  readonly #reading: LineReading;
 
   /** @throws Refusal `bad_request` unless each line ends with a newline, or JsonFault */
   constructor(bytes: Buffer) {
     if (bytes.length > 0 && bytes.at(-1) !== NEWLINE) {
       throw badRequest("the last line does not end with a newline");
     }
-    this.#reading = new LineReading(bytes);
+    requireUtf8(bytes);
     this.bytes = bytes;
   }
 
@@ -115,7 +115,7 @@ export class Lines {
   /** Goes to the next line, and checks it as `readJson` does. @throws JsonFault */
   check(): void {
     this.start = this.end + 1;
-    this.end = this.#reading.lineEnd(this.start);
+    this.end = requireOneReadingOfLine(this.bytes, this.start);
   }
 
   /** Goes to the next line, and reads it. @throws JsonFault */
