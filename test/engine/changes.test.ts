@@ -750,19 +750,16 @@ overSqlite("a missing database is reported with the element of the Batch", async
   t.same((await ask(selectAll("users"))).body.data, []);
 });
 
-overSqlite(
-  "a Batch over more databases than can commit together is refused",
-  async (t, { ask }) => {
-    const names = Array.from({ length: 12 }, (_, index) => `shard${index}`);
-    for (const database of names) {
-      await ask(createDatabase(database));
-      await ask(createTable("rows", { id: "int" }, database));
-    }
-    const Batch = names.map((database) => insert("rows", [{ id: 1 }], database));
-    t.match(await ask({ Batch }), refusal(400, "too_many_databases"));
-    t.match(await ask({ Batch: Batch.slice(1) }), { status: 200 });
-  },
-);
+overSqlite("a Batch over too many databases to commit together is refused", async (t, { ask }) => {
+  const names = Array.from({ length: 12 }, (_, index) => `shard${index}`);
+  for (const database of names) {
+    await ask(createDatabase(database));
+    await ask(createTable("rows", { id: "int" }, database));
+  }
+  const Batch = names.map((database) => insert("rows", [{ id: 1 }], database));
+  t.match(await ask({ Batch }), refusal(400, "too_many_databases"));
+  t.match(await ask({ Batch: Batch.slice(1) }), { status: 200 });
+});
 
 /** Sends a query with limits as the gateway does. */
 async function askWithin({ address }: Scene["engine"], limits: unknown, body: object) {

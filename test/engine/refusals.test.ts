@@ -315,7 +315,7 @@ overEach("a broken constraint is named, without values of other rows", async (t,
 });
 
 overSqlite(
-  "SQLite names a foreign key of several columns, and the table of any other",
+  "a foreign key of several columns is named, of others the table",
   async (t, { ask, sql }) => {
     await sql(`create table parts (a int, b int, primary key (a, b)) strict;
     create table uses (id int, a int, b int, foreign key (a, b) references parts) strict;

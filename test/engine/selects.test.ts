@@ -528,40 +528,37 @@ overEach("a null is outside nothing alone, whatever a Select found before", asyn
   }
 });
 
-overEach(
-  "no value is among others that an index would round it to",
-  async (t, { ask, sql: run }) => {
-    const types = { number: ["numeric(10,2)", "bigint"], text: ["varchar(20)", "varchar(3)"] };
-    const cells = { number: [99.99, 100], text: ["abcd", "abc"] } as const;
-    for (const name of ["number", "text"] as const) {
-      const [outer = "", inner = ""] = types[name];
-      const [long, short] = cells[name];
-      t.match(await ask(createTable(`${name}_a`, { id: "int", v: outer })), { status: 200 });
-      t.match(await ask(createTable(`${name}_b`, { id: "int", v: inner })), { status: 200 });
-      await run(`create index ${name}_index on main.${name}_b (v)`);
-      await ask(
-        insert(`${name}_a`, [
-          { id: 1, v: long },
-          { id: 2, v: short },
-        ]),
-      );
-      const many = Array.from({ length: 3000 }, (_, id) => ({ id, v: id === 9 ? short : null }));
-      await ask(insert(`${name}_b`, many));
-      const chosen = { from: `${name}_b`, columns: ["v"] };
-      const found = async (where: object) => {
-        const more = {
-          columns: ["id"],
-          where: { and: [{ column: "id", cmp: ">", value: 0 }, where] },
-        };
-        return (await ask(selectAll(`${name}_a`, more))).body.data;
+overEach("no value is found that an index would round it to", async (t, { ask, sql: run }) => {
+  const types = { number: ["numeric(10,2)", "bigint"], text: ["varchar(20)", "varchar(3)"] };
+  const cells = { number: [99.99, 100], text: ["abcd", "abc"] } as const;
+  for (const name of ["number", "text"] as const) {
+    const [outer = "", inner = ""] = types[name];
+    const [long, short] = cells[name];
+    t.match(await ask(createTable(`${name}_a`, { id: "int", v: outer })), { status: 200 });
+    t.match(await ask(createTable(`${name}_b`, { id: "int", v: inner })), { status: 200 });
+    await run(`create index ${name}_index on main.${name}_b (v)`);
+    await ask(
+      insert(`${name}_a`, [
+        { id: 1, v: long },
+        { id: 2, v: short },
+      ]),
+    );
+    const many = Array.from({ length: 3000 }, (_, id) => ({ id, v: id === 9 ? short : null }));
+    await ask(insert(`${name}_b`, many));
+    const chosen = { from: `${name}_b`, columns: ["v"] };
+    const found = async (where: object) => {
+      const more = {
+        columns: ["id"],
+        where: { and: [{ column: "id", cmp: ">", value: 0 }, where] },
       };
-      t.same(await found({ column: "v", cmp: "NOT IN", select: chosen }), [{ id: 1 }], name);
-      const among = { column: "v", cmp: "IN", select: chosen };
-      t.same(await found({ not: { or: [among, equal("id", 9)] } }), [{ id: 1 }], name);
-      t.same(await found(among), [{ id: 2 }], name);
-    }
-  },
-);
+      return (await ask(selectAll(`${name}_a`, more))).body.data;
+    };
+    t.same(await found({ column: "v", cmp: "NOT IN", select: chosen }), [{ id: 1 }], name);
+    const among = { column: "v", cmp: "IN", select: chosen };
+    t.same(await found({ not: { or: [among, equal("id", 9)] } }), [{ id: 1 }], name);
+    t.same(await found(among), [{ id: 2 }], name);
+  }
+});
 
 overEach("Selects within Selects find the same again", async (t, { ask }) => {
   t.match(await ask(createTable("people", { id: "int", chief: "int" })), { status: 200 });
