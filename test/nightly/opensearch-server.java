@@ -1,30 +1,61 @@
 import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Collection;
 import java.util.List;
+import org.opensearch.Version;
 import org.opensearch.common.settings.Settings;
 import org.opensearch.env.Environment;
 import org.opensearch.node.Node;
-import org.opensearch.plugins.Plugin;
+import org.opensearch.plugins.PluginInfo;
 
 /** One node of OpenSearch with the modules of its distribution. Arguments: a directory, a port. */
 class Server extends Node {
-  static final List<Class<? extends Plugin>> MODULES =
-      List.of(
-          org.opensearch.transport.Netty4Plugin.class,
-          org.opensearch.analysis.common.CommonAnalysisPlugin.class,
-          org.opensearch.index.reindex.ReindexPlugin.class,
-          org.opensearch.join.ParentJoinPlugin.class,
-          org.opensearch.percolator.PercolatorPlugin.class,
-          org.opensearch.index.mapper.MapperExtrasPlugin.class,
-          org.opensearch.search.aggregations.matrix.MatrixAggregationPlugin.class,
-          org.opensearch.index.rankeval.RankEvalPlugin.class,
-          org.opensearch.script.mustache.MustachePlugin.class,
-          org.opensearch.geo.GeoModulePlugin.class,
-          org.opensearch.ingest.common.IngestCommonPlugin.class,
-          org.opensearch.search.pipeline.common.SearchPipelineCommonModulePlugin.class,
-          org.opensearch.painless.PainlessPlugin.class);
+  static final boolean IS_2 = Version.CURRENT.major == 2;
 
-  Server(Environment environment) {
-    super(environment, MODULES, true);
+  /** In OpenSearch 2, most have names that end in `Plugin` instead. */
+  static final List<String> MODULES =
+      List.of(
+          "transport.Netty4ModulePlugin",
+          "analysis.common.CommonAnalysisModulePlugin",
+          "index.reindex.ReindexModulePlugin",
+          "join.ParentJoinModulePlugin",
+          "percolator.PercolatorModulePlugin",
+          "index.mapper.MapperExtrasModulePlugin",
+          "search.aggregations.matrix.MatrixAggregationModulePlugin",
+          "index.rankeval.RankEvalModulePlugin",
+          "script.mustache.MustacheModulePlugin",
+          "geo.GeoModulePlugin",
+          "ingest.common.IngestCommonModulePlugin",
+          "search.pipeline.common.SearchPipelineCommonModulePlugin",
+          "painless.PainlessModulePlugin");
+
+  @SuppressWarnings("unchecked")
+  Server(Environment environment) throws ClassNotFoundException {
+    // A raw collection, since OpenSearch 2 takes classes, and OpenSearch 3 descriptions of them.
+    super(environment, (Collection) modules(), true);
+  }
+
+  static Class<?> load(String module) throws ClassNotFoundException {
+    String name = "org.opensearch." + module;
+    try {
+      return Class.forName(name);
+    } catch (ClassNotFoundException missing) {
+      return Class.forName(name.replace("ModulePlugin", "Plugin"));
+    }
+  }
+
+  static List<Object> modules() throws ClassNotFoundException {
+    List<Object> modules = new ArrayList<>();
+    for (String module : MODULES) {
+      Class<?> loaded = load(module);
+      modules.add(IS_2 ? loaded : describe(loaded.getName()));
+    }
+    return modules;
+  }
+
+  static PluginInfo describe(String className) {
+    return new PluginInfo(
+        className, "", "1", Version.CURRENT, "11", className, null, List.of(), false);
   }
 
   public static void main(String[] arguments) throws Exception {

@@ -1,6 +1,7 @@
 /**
  * Runs the suite of the preset against a real OpenSearch, its Python client with each role, and
- * random requests with and without an index that the caller may not read.
+ * random requests with and without an index that the caller may not read. With
+ * `GATEHOUSE_OPENSEARCH=3.8.0`, another version: OpenSearch 3 needs a `JAVA_HOME` of Java 21 or later.
  */
 import { execFile, spawn } from "node:child_process";
 import { once } from "node:events";
@@ -26,7 +27,7 @@ import { readPage } from "../kit/page.ts";
 
 const run = promisify(execFile);
 const root = path.join(import.meta.dirname, "../..");
-const VERSION = "2.19.6";
+const { GATEHOUSE_OPENSEARCH: VERSION = "2.19.6", JAVA_HOME } = process.env;
 const CLIENT = "3.2.0";
 const LOG4J = "2.25.4";
 const cache = path.join(root, "node_modules/.cache");
@@ -42,9 +43,15 @@ const modules = [
   ),
 ];
 
+/** Of the JDK. Maven looks at `JAVA_HOME` itself. */
+function jdkProgram(name: string): string {
+  return JAVA_HOME === undefined ? name : path.join(JAVA_HOME, "bin", name);
+}
+
 async function missingProgram(): Promise<string | undefined> {
-  for (const program of ["java", "mvn", "python3"]) {
-    const flag = program === "java" ? "-version" : "--version";
+  const java = jdkProgram("java");
+  for (const program of [java, "mvn", "python3"]) {
+    const flag = program === java ? "-version" : "--version";
     const isThere = await run(program, [flag]).then(
       () => true,
       () => false,
@@ -76,7 +83,9 @@ async function install(): Promise<void> {
       path.join(import.meta.dirname, "opensearch-server.java"),
       path.join(partial, "Server.java"),
     );
-    await run("javac", ["-cp", "lib/*", "-d", "classes", "Server.java"], { cwd: partial });
+    await run(jdkProgram("javac"), ["-cp", "lib/*", "-d", "classes", "Server.java"], {
+      cwd: partial,
+    });
     renameSync(partial, place);
     await run("python3", ["-m", "venv", path.join(place, "venv")]);
     await run(python, ["-m", "pip", "install", `opensearch-py==${CLIENT}`]);
@@ -92,7 +101,7 @@ async function startServer(t: Test): Promise<string> {
   mkdirSync(path.join(home, "config"));
   const classes = `${path.join(place, "classes")}:${path.join(place, "lib/*")}`;
   const flags = ["-Xms512m", "-Xmx512m", "-cp", classes, "Server", home, String(port)];
-  const child = spawn("java", flags, { stdio: "ignore" });
+  const child = spawn(jdkProgram("java"), flags, { stdio: "ignore" });
   t.teardown(async () => {
     child.kill();
     if (child.exitCode === null) await once(child, "close");
