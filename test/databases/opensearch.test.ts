@@ -104,6 +104,11 @@ t.test("a wide name is refused with advice where an entry opens a part of it", a
   t.equal((await gateway.send("DELETE", entry, undefined, root)).status, 200);
 });
 
+t.test("an index named views is not the list of views of OpenSearch 3", async (t) => {
+  await gateway.get("/views", await login("rita"));
+  t.equal(stub.take().at(-1)?.url, "/views,views");
+});
+
 t.test("all indexes are those that do not begin with a dot", async (t) => {
   const token = await login("rita");
   const sent: readonly (readonly [asked: string, sent: string])[] = [

@@ -194,8 +194,10 @@ const attacks: readonly Attack[] = [
   wanda POST /_sql /_plugins/_sql /_plugins/_ppl /_query {"query":"select * from $B"} 404 not_found
   wanda GET /_tasks /_nodes /_nodes/stats /_cat /_cat/shards /_cat/nodes /_cluster/state
     | /_cluster/settings /_snapshot /_plugins/_security/api/roles /_security/user
-    | /$B/_search_shards /_segments /_dangling /_search/point_in_time/_all 404 not_found
-  wanda POST /$A/_clone/$NEW /_msearch/template /$A/_rank_eval {} 404 not_found
+    | /$B/_search_shards /_segments /_dangling /_search/point_in_time/_all /_list/indices
+    | /_remotestore/metadata/$B /$B/ingestion/_state /views/$B /views/$B/_search 404 not_found
+  wanda POST /$A/_clone/$NEW /_msearch/template /$A/_rank_eval /views/$B/_search /$A/_scale {}
+    | 404 not_found
   wanda POST /$A/_search/template /_render/template {"source":"{}"} 404 not_found
   wanda POST /_scripts/painless/_execute {"script":"1"} 404 not_found
   # B in the path

@@ -320,6 +320,8 @@ function at(
 
 /** The path that goes upstream so that no index of the server's own is meant. */
 function openPath(request: PresetRequest, path: string): { path: string } | undefined {
+  // At `/views`, OpenSearch 3 lists its views, whether an index has this name or not.
+  if (path === "/:index" && request.path.index === "views") return { path: "/views,views" };
   const shown = withoutHidden(pathNames(request));
   if (shown === undefined) return undefined;
   let full = path;
@@ -821,8 +823,8 @@ const endpoints: PresetEndpoint[] = [
 
 export const opensearch: Preset = {
   name: "opensearch",
-  title: "OpenSearch 2 and Elasticsearch 8",
-  tested: ["2.19"],
+  title: "OpenSearch 2 and 3, and Elasticsearch 8",
+  tested: ["2.19", "3.8"],
   values: {
     index: /^(?:_all$|[^_])/,
     id: /^[^/]/s,
