@@ -394,10 +394,11 @@ const years: Codec = {
     const isYear = value === 0 || (typeof value === "number" && value > 1900);
     return isYear ? integers(false).store(value) : undefined;
   },
-  // None of these numbers is a year, and no year is between them.
+  // As decimals: MySQL would convert whole numbers to years, and those too small or large to zero.
+  // None of the numbers from 1 to 99 is a year, and no year is between them.
   compare(value) {
     const number = Number(numberText(value));
-    return integers(false).compare?.(number > 0 && number < 100 ? 100 : value);
+    return anyNumber(number > 0 && number < 100 ? 100 : value);
   },
 };
 
