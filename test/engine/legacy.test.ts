@@ -652,6 +652,21 @@ t.test("what other programs alter in MariaDB is seen at once, and read once", as
   t.match(await query(address, selectAll("others")), refusal(403, "permission_denied"));
 });
 
+t.test("MySQL and MariaDB keep the values of an altered column", async (t) => {
+  const { ask, sql } = await freshMysql(t);
+  for (const [old, before, type, value] of [
+    ["time", "13:45:00", "year", 2024],
+    ["int", 5, "varchar(9) character set latin1", "é"],
+    ["date", "2026-01-31", "text", "😀"],
+  ]) {
+    await sql("drop table if exists main.items", `create table main.items (cell ${old})`);
+    t.match(await ask(insert("items", [{ cell: before }])), { status: 200 });
+    await sql("delete from main.items", `alter table main.items modify cell ${type}`);
+    t.match(await ask(insert("items", [{ cell: value }])), { status: 200 }, `${type}`);
+    t.same((await ask(selectAll("items"))).body.data, [{ cell: value }]);
+  }
+});
+
 t.test("no year of MariaDB is found by its last two digits", async (t) => {
   const { ask, sql } = await freshMysql(t);
   await sql(
@@ -671,6 +686,15 @@ t.test("no year of MariaDB is found by its last two digits", async (t) => {
     t.same(await found("!=", value), [0, 1970, 2007], `${value}`);
     t.same(await found("<=", value), [0], `${value}`);
     t.same(await found(">", value), [1970, 2007], `${value}`);
+  }
+  for (const [low, high] of [
+    [-1, 3000],
+    [-0.5, 1e19],
+  ]) {
+    t.same(await found(">", low), [0, 1970, 2007], `${low}`);
+    t.same(await found("<", high), [0, 1970, 2007], `${high}`);
+    t.same(await found("IN", [low, high]), []);
+    t.same(await found("BETWEEN", [low, high]), [0, 1970, 2007]);
   }
   t.same(await found("BETWEEN", [1, 99]), []);
   t.same(await found("=", 2007), [2007]);

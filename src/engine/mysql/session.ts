@@ -1,4 +1,5 @@
 import { MysqlQueryCompiler } from "kysely";
+import { LRUCache } from "lru-cache";
 import type {
   Connection,
   ExecuteValues,
@@ -72,6 +73,9 @@ const sqlMode = [
 /** The server closes idle connections. */
 const IDLE_TIMEOUT_S = 60;
 
+/** Noted per connection. */
+const MAX_TABLES = 1000;
+
 export type Isolation = "read committed" | "repeatable read" | "serializable";
 
 const usualIsolation: Isolation = "read committed";
@@ -128,11 +132,24 @@ export class MysqlSession implements Session {
   isUntouched = true;
   /** True once a view was read, which may contain Selects. */
   readsViews = false;
+  readonly #tables = new LRUCache<string, object>({ max: MAX_TABLES });
+  #alterations = 0;
 
   constructor(connection: Connection, server: ServerTraits, address: ServerAddress) {
     this.#connection = connection;
     this.server = server;
     this.address = address;
+  }
+
+  /**
+   * Prepares all statements again once a table has another description, since MySQL would go on
+   * converting their values to the types that the columns had before.
+   */
+  noteTable(name: string, table: object): void {
+    const known = this.#tables.get(name);
+    if (known === table) return;
+    if (known !== undefined || this.#tables.size >= MAX_TABLES) this.#alterations += 1;
+    this.#tables.set(name, table);
   }
 
   async rows(fragment: Fragment): Promise<RawRow[]> {
@@ -257,7 +274,9 @@ export class MysqlSession implements Session {
 
   #compile(fragment: Fragment): { readonly sql: string; readonly values: ExecuteValues[] } {
     const { maxPacketBytes } = this.server;
-    const { sql, parameters } = compileForServer(compiler, fragment);
+    const { sql: text, parameters } = compileForServer(compiler, fragment);
+    // The driver knows prepared statements by their texts.
+    const sql = this.#alterations === 0 ? text : `${text} /* ${this.#alterations} */`;
     const values = parameters.map(asBound);
     let length = sql.length + PACKET_MARGIN_BYTES;
     for (const value of values) {

@@ -38,6 +38,12 @@ export function readTables(context: MysqlContext, names: readonly string[]): Pro
 
 /** Names are compared exactly, so that only one spelling reaches a table. */
 export async function readTable(context: MysqlContext, name: string): Promise<MysqlTable> {
+  const table = await readCurrentTable(context, name);
+  context.session.noteTable(`${context.schema}.${name}`, table);
+  return table;
+}
+
+async function readCurrentTable(context: MysqlContext, name: string): Promise<MysqlTable> {
   const { session, schema } = context;
   const described = describedOn(session.address);
   const definition = await readDefinition(context, name);
