@@ -737,6 +737,16 @@ const others: readonly (readonly [title: string, read: () => Uses, expected: str
     () => readSettings({ index: { search: { default_pipeline: "p" } } }),
     "pipelines",
   ],
+  [
+    "settings of a snapshot",
+    () => readNewIndex({ settings: { "index.searchable_snapshot.repository": "r" } }),
+    "pipelines",
+  ],
+  [
+    "nested settings of a snapshot",
+    () => readNewIndex({ settings: { searchable_snapshot: { index: { id: "i" } } } }),
+    "pipelines",
+  ],
 ];
 
 t.test("other bodies have their names", async (t) => {

@@ -778,21 +778,24 @@ export function readAlias(body: Json | undefined, name: string): Uses {
   return reader.uses;
 }
 
-const pipelineSettings = new Set(["default_pipeline", "final_pipeline"]);
+const wideSettings = new Set(["default_pipeline", "final_pipeline", "searchable_snapshot"]);
 
-/** True if settings let documents or searches pass through a pipeline. */
-function setsPipeline(settings: Json): boolean {
-  if (Array.isArray(settings)) return settings.some(setsPipeline);
+/**
+ * True if settings let documents or searches pass through a pipeline, or name a snapshot, which may
+ * be one of another index.
+ */
+function reachesOthers(settings: Json): boolean {
+  if (Array.isArray(settings)) return settings.some(reachesOthers);
   if (!isObject(settings)) return false;
   return Object.entries(settings).some(
     ([name, value]) =>
-      pipelineSettings.has(name.slice(name.lastIndexOf(".") + 1)) || setsPipeline(value),
+      name.split(".").some((part) => wideSettings.has(part)) || reachesOthers(value),
   );
 }
 
 export function readSettings(body: Json): Uses {
   const uses = new Uses();
-  uses.pipelines = setsPipeline(body);
+  uses.pipelines = reachesOthers(body);
   return uses;
 }
 
@@ -827,7 +830,7 @@ export function readNewIndex(body: Json | undefined): Uses {
   const reader = new BodyReader();
   const { settings = null, mappings = null, aliases = null, ...others } = requireObject(body ?? {});
   requireMembers(others, newIndexMembers);
-  reader.uses.pipelines = setsPipeline(settings);
+  reader.uses.pipelines = reachesOthers(settings);
   readMappings(mappings, reader.uses);
   for (const [name, alias] of Object.entries(isObject(aliases) ? aliases : {})) {
     nameAlias(reader, name);
