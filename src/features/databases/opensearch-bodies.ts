@@ -420,7 +420,12 @@ export class BodyReader {
       const shape = types.get(type);
       if (shape === undefined) throw unknownMember(type, noun, types.keys());
       for (const one of Array.isArray(value) ? value : [value]) {
-        if (isObject(one)) this.#readShape(type, shape, one);
+        if (!isObject(one)) continue;
+        // A null here is a fatal error of OpenSearch, which ends.
+        if (type === "script" && Object.values(one).includes(null)) {
+          throw badRequest("a query of type script takes no null");
+        }
+        this.#readShape(type, shape, one);
       }
     }
   }

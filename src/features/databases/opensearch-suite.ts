@@ -273,7 +273,7 @@ const attacks: readonly Attack[] = [
     | 400 trailing_data
   wanda POST /$A/_search content-type:application/yaml query: all 415 unsupported_media_type
   wanda POST /$A/_search content-type:application/cbor {} 415 unsupported_media_type
-  wanda POST /$A/_search [] 400 bad_request
+  wanda POST /$A/_search [] || {"query":{"script":{"boost":null}}} 400 bad_request
   wanda POST /_search/scroll {"scroll_id":"RG5fX"} 404 handle_not_found
   wanda DELETE /_search/scroll {"scroll_id":"_all"} 404 handle_not_found
   wanda DELETE /_search/scroll/_all /_search/point_in_time/_all 404 not_found
