@@ -749,6 +749,18 @@ const others: readonly (readonly [title: string, read: () => Uses, expected: str
   ],
 ];
 
+t.test("texts that overflow the stack of OpenSearch are refused", async (t) => {
+  const bodies = (size: number) => [
+    { suggest: { s: { regex: "a".repeat(size), completion: { field: "s" } } } },
+    { query: { intervals: { t: { regexp: { pattern: "a".repeat(size) } } } } },
+    { query: { simple_query_string: { query: "(".repeat(size) } } },
+  ];
+  for (const body of bodies(999)) t.doesNotThrow(() => new BodyReader().read("search", body));
+  for (const body of bodies(1001)) {
+    t.throws(() => new BodyReader().read("search", body), { code: "bad_request" });
+  }
+});
+
 t.test("other bodies have their names", async (t) => {
   for (const [title, read, expected] of others) t.equal(outcome(read), expected, title);
 });

@@ -61,6 +61,7 @@ interface Shape {
 /*
  * Kinds of values that are not in the tables:
  * - `plain`: a scalar, or a list of these.
+ * - `pattern`: a short scalar. `grouped`: a text without too many parentheses.
  * - `data`: any JSON. It contains no names that the server follows.
  * - `parsed`: a document that the server parses for a read; `percolated`: the index of one.
  * - `index`: the name of an index, which needs SELECT; `boosts`: an object with such names.
@@ -127,7 +128,7 @@ const shapes = readTable(`
   curve pivot exponent scaling_factor
   vector vector k filter=query max_distance min_score boost method_parameters=flat rescore=flat
     expand_nested_docs _name
-  words query max_gaps ordered mode analyzer use_field filter=between prefix pattern term
+  words query max_gaps ordered mode analyzer use_field filter=between prefix pattern=pattern term
     fuzziness prefix_length transpositions max_expansions case_insensitive
   between before=interval after=interval containing=interval contained_by=interval
     not_containing=interval not_contained_by=interval not_overlapping=interval
@@ -167,7 +168,7 @@ const shapes = readTable(`
   phrase field gram_size real_word_error_likelihood confidence max_errors separator size analyzer
     shard_size text token_limit force_unigrams highlight=flat direct_generator=flat
     smoothing=smoothing collate=script
-  suggester text prefix regex term=flat phrase=phrase completion=completion
+  suggester text prefix regex=pattern term=flat phrase=phrase completion=completion
   suggest text *=suggester
   pit id keep_alive
   nearest field query_vector k num_candidates similarity boost _name filter=query inner_hits=hits
@@ -216,7 +217,7 @@ const queryTypes = readTable(
     phrase_slop fuzzy_max_expansions fuzzy_prefix_length fuzziness fuzzy_transpositions
     fuzzy_rewrite rewrite escape analyze_wildcard lenient minimum_should_match time_zone type
     tie_breaker auto_generate_synonyms_phrase_query boost _name
-  simple_query_string query fields default_operator analyzer flags lenient analyze_wildcard
+  simple_query_string query=grouped fields default_operator analyzer flags lenient analyze_wildcard
     minimum_should_match quote_field_suffix auto_generate_synonyms_phrase_query
     fuzzy_max_expansions fuzzy_prefix_length fuzzy_transpositions boost _name
   term *=term
@@ -353,6 +354,10 @@ function isPlain(value: Json): boolean {
   return Array.isArray(value) ? value.every(isPlain) : !isObject(value);
 }
 
+/** OpenSearch ends with a stack overflow at longer regular expressions, or deeper parentheses. */
+const LONGEST_PATTERN = 1000;
+const MOST_GROUPS = 1000;
+
 /** Objects and lists that are read without a pause. */
 const MOST_PARTS = 50_000;
 
@@ -377,8 +382,14 @@ export class BodyReader {
       for (const one of value) this.read(kind, one);
       return;
     }
+    if (kind === "pattern" && String(value).length > LONGEST_PATTERN) {
+      throw badRequest(`a pattern has more than ${LONGEST_PATTERN} characters`);
+    }
+    if (kind === "grouped" && String(value).split("(").length > MOST_GROUPS) {
+      throw badRequest(`a query string has ${MOST_GROUPS} or more opening parentheses`);
+    }
     if (kind === "percolated") this.uses.parsed.add("*");
-    if (kind === "plain") {
+    if (kind === "plain" || kind === "pattern" || kind === "grouped") {
       if (!isPlain(value)) throw badRequest("a scalar or a list of scalars is expected");
     } else if (kind === "index" || kind === "percolated") this.select(value);
     else if (kind === "script") this.uses.scripts = true;
