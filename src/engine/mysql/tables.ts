@@ -132,12 +132,14 @@ function readColumns(rows: readonly RawRow[]): ReadonlyMap<string, MysqlColumn> 
     const clause = position === null ? String(rest.at(-1)) : "";
     return /^json_valid\(`([^`]+)`\)$/.exec(clause)?.[1] ?? [];
   });
-  const columns = rows
-    .filter(
-      ([, , position, , , , , , extra]) =>
-        position !== null && !/\binvisible\b/i.test(String(extra)),
-    )
-    .map((row) => readColumn(row, documents));
+  const described = rows.filter(([, , position]) => position !== null);
+  const isInvisible = ([, , , , , , , , extra]: RawRow) => /\binvisible\b/i.test(String(extra));
+  // Rows are not known by the visible columns of such a key.
+  const isPartialKey = described.some((row) => isInvisible(row) && row[7] === "PRI");
+  const columns = described
+    .filter((row) => !isInvisible(row))
+    .map((row) => readColumn(row, documents))
+    .map((column) => (isPartialKey ? { ...column, isKey: false } : column));
   return new Map(columns.map((column) => [column.name, column]));
 }
 

@@ -89,7 +89,9 @@ export async function readKeys<Raw>(
 export async function readPrimaryKey<Raw>(target: Target<Raw>): Promise<TargetColumn<Raw>[]> {
   const keys = await readKeys(target.session, target.keys);
   const names = keys.find(({ isPrimary }) => isPrimary)?.columns ?? [];
-  return names.flatMap((name) => target.table.columns.get(name) ?? []);
+  const columns = names.flatMap((name) => target.table.columns.get(name) ?? []);
+  // Without an invisible column, the others of the key may be those of several rows.
+  return columns.length === names.length ? columns : [];
 }
 
 export function isKeyIn({ columns }: UniqueKey, names: readonly string[]): boolean {
