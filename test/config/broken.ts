@@ -52,7 +52,7 @@ auth.issuer = "" | "a b" | "é" => 1 to 255 visible ASCII characters
 auth.max_failures_per_user_and_address = 0 | 1000001 => a whole number from 1 to 1000000
 auth.max_failures_per_address = 0 => a whole number from 1 to 1000000
 auth.failure_window = 0 => a whole number from 1 to 86400
-auth.accept = ["bearer", "Basic" | "header" | "header:" | "header:a b" | "header:Authorization" | "header:Cookie" | "header:X-Gatehouse-Key" | "header:Connection" | "header:content_type" | "header:Accept" | "token"] => "bearer", "basic", "apikey", or "header:" and a header name without another meaning, such as "header:x-api-key"
+auth.accept = ["bearer", "Basic" | "header" | "header:" | "header:a b" | "header:Authorization" | "header:Cookie" | "header:X-Gatehouse-Key" | "header:Connection" | "header:content_type" | "header:Accept" | "header:accept_encoding" | "header:Sec-Fetch-Site" | "token"] => "bearer", "basic", "apikey", or "header:" and a header name without another meaning, such as "header:x-api-key"
 auth.accept = ["header:X-Key", "header:x_key"] => each credential once
 [server]; host = "0.0.0.0"; [auth]; enabled = false => 4: auth.enabled: found false; allowed: true, since other machines can reach server.host "0.0.0.0"; to go without authentication set server.host = "127.0.0.1", or accept the risk with auth.insecure_allow_remote = true
 `);

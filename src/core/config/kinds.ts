@@ -52,7 +52,7 @@ export function isForwardableHeader(name: string): boolean {
 
 /** Headers that most requests have, or that the gateway itself reads. */
 const meaningful =
-  /^(?:accept|content-.+|expect|origin|user-agent|traceparent|tracestate|baggage)$/;
+  /^(?:accept(?:-.+)?|content-.+|expect|origin|sec-.+|user-agent|traceparent|tracestate|baggage)$/;
 
 /** True for a header that can carry a caller's token. */
 export function isTokenHeader(name: string): boolean {
