@@ -8,6 +8,7 @@ import {
   type Grant,
   groupOf,
   type Holder,
+  hasExpired,
   holderName,
   holderText,
   userHolder,
@@ -63,8 +64,8 @@ export function warnIfUnknown(snapshot: Snapshot, username: string): void {
 }
 
 /** For example `ReadOnly (expired)`. */
-export function roleInWords({ role, expires }: Grant): string {
-  return expires !== undefined && expires <= Date.now() ? `${role} (expired)` : role;
+export function roleInWords(grant: Grant): string {
+  return hasExpired(grant) ? `${grant.role} (expired)` : grant.role;
 }
 
 /** The entries of a user and of the user's local groups, or those of a group, then `more`. */

@@ -1,4 +1,4 @@
-import { displayName, type Grant, isNarrowing } from "./grant.ts";
+import { displayName, type Grant, hasExpired, isNarrowing } from "./grant.ts";
 import { EVERY_DATABASE } from "./roles.ts";
 
 const isAscii = (text: string) => /^[\0-\x7f]*$/.test(text);
@@ -69,10 +69,10 @@ export function slotEntries(
   now: number,
 ): readonly DecidingEntry[] {
   if (merged !== undefined) return merged;
-  const hasExpired = temporary?.expires === undefined || temporary.expires <= now;
-  const grant = hasExpired ? (permanent ?? temporary) : temporary;
+  const isOver = temporary === undefined || hasExpired(temporary, now);
+  const grant = isOver ? (permanent ?? temporary) : temporary;
   if (grant === undefined) return [];
-  const isExpired = hasExpired && permanent === undefined;
+  const isExpired = isOver && permanent === undefined;
   const deciding = { grant, place, name: displayName(place, grant), isExpired };
   return permanent === undefined || permanent === grant
     ? [deciding]
@@ -278,9 +278,7 @@ export function unrestrictedGrant(
   const permanent = permanentGrant(grants, database);
   if (permanent === undefined || isNarrowing(permanent)) return undefined;
   const others = heldEntries(grants.get(database)).filter((grant) => grant !== permanent);
-  const areExpired = others.every(
-    ({ tables, expires }) => tables === undefined && expires !== undefined && expires <= now,
-  );
+  const areExpired = others.every((one) => one.tables === undefined && hasExpired(one, now));
   return areExpired ? permanent : undefined;
 }
 

@@ -12,6 +12,7 @@ import {
   groupHolder,
   groupOf,
   type Holder,
+  hasExpired,
   holderName,
   holderText,
   type Limits,
@@ -244,7 +245,7 @@ export function entryInWords(grant: Grant, isPlanned = false): string {
   const { holder, role, columns, writableColumns, rowFilter, requireWhere, expires } = grant;
   const group = groupOf(holder);
   const subject = group === undefined ? holderText(holder) : `Members of the group ${group}`;
-  const isOver = expires !== undefined && expires <= Date.now();
+  const isOver = hasExpired(grant);
   const can = isPlanned ? "will be able to" : isOver ? "could" : "can";
   const had = isOver ? "had" : group === undefined ? "has" : "have";
   const has = isPlanned ? "will have" : had;

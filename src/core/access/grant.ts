@@ -142,6 +142,10 @@ export interface Boundary extends Limits {
   readonly rateLimit?: RateLimit;
 }
 
+export function hasExpired({ expires }: Grant, now: number = Date.now()): boolean {
+  return expires !== undefined && expires <= now;
+}
+
 /** True for an entry that limits a query by more than a role on a whole database. */
 export function isNarrowing(grant: Grant): boolean {
   return (
