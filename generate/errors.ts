@@ -152,7 +152,8 @@ const explanations: Readonly<Record<string, string>> = {
   rate_limited:
     "The `rate_limit` of a boundary is used up. `Retry-After` says when the window ends; over MCP it is a tool error whose text says so. Denied requests and invalid queries count too, and a Batch counts as its elements.",
   internal_error: "A bug of the gateway. Find it in the log by the request id.",
-  upstream_unreachable: "No connection could be made.",
+  upstream_unreachable:
+    "No connection could be made, or the certificate of an `https://` upstream could not be verified. The log says why.",
   upstream_broken:
     "The connection broke before any part of a response had been sent to the client, or the response was not valid HTTP. Examples are a 204 with a length and a 205 with a body. With a preset, also a 401: the server refuses `upstream.credential`. A change may have been carried out.",
   busy: "`server.max_buffered_bytes` are in use, or this user holds as much of them as remains for all others, or the access file is locked. `Retry-After` says when to try again.",

@@ -178,7 +178,8 @@ async function behind(t: Test, upstream: { url: string }, trusted: string) {
   const authority = path.join(temporaryHome(t), "authority.pem");
   writeFileSync(authority, trusted);
   const env = { NODE_EXTRA_CA_CERTS: authority };
-  const gateway = await startGateway(t, { upstream: upstream.url, env });
+  const config = tables("routes", [{ path: "/status", access: "public" }]);
+  const gateway = await startGateway(t, { upstream: upstream.url, env, config });
   return { gateway, token: await gateway.login() };
 }
 
@@ -205,7 +206,11 @@ for (const [what, name, isTrusted] of [
     const upstream = await encrypted(t, name);
     const trusted = isTrusted ? upstream.cert : makeCertificate("localhost").cert;
     const { gateway, token } = await behind(t, upstream, trusted);
-    t.match(await gateway.query(select, token), { status: 502 });
+    const refusal = { status: 502, body: { code: "upstream_unreachable" } };
+    t.match(await gateway.query(insert, token), refusal);
+    t.match(await gateway.request("/status"), refusal);
+    t.match(await gateway.request("/readyz"), { status: 503, body: { upstream: "down" } });
+    await gateway.service.logged(({ detail }) => /certificate/.test(String(detail)));
     t.strictSame(upstream.received, []);
   });
 }

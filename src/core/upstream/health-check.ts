@@ -1,8 +1,8 @@
 import type { IncomingMessage, RequestOptions } from "node:http";
-import { connect } from "node:net";
 import { text } from "node:stream/consumers";
 import { http } from "../base/node-http.ts";
 import type { UpstreamCredential } from "./credential.ts";
+import { socketMaker } from "./http1/connection.ts";
 import { hostAndPort, type UpstreamTarget } from "./target.ts";
 
 /** An upstream that does not connect or respond within this time is down. */
@@ -10,17 +10,16 @@ const TIMEOUT_MS = 2000;
 const FRESH_MS = 1000;
 const ANSWER_TIMEOUT_SECONDS = 60;
 
-/** True if the upstream accepts a connection. Sends nothing on it. */
+/** True if the upstream accepts a connection, by TLS for https. Sends no request on it. */
 export function takesConnection(target: UpstreamTarget): Promise<boolean> {
   return new Promise((resolve) => {
-    const { origin, socketPath } = target;
-    const address = socketPath === undefined ? hostAndPort(origin) : { path: socketPath };
-    const socket = connect({ ...address, timeout: TIMEOUT_MS });
+    const socket = socketMaker(target)({ timeout: TIMEOUT_MS });
     const finish = (reachable: boolean) => {
       socket.destroy();
       resolve(reachable);
     };
-    socket.once("connect", () => finish(true));
+    // `secureConnect` comes after the peer has been verified.
+    socket.once("encrypted" in socket ? "secureConnect" : "connect", () => finish(true));
     socket.once("timeout", () => finish(false));
     socket.once("error", () => finish(false));
   });

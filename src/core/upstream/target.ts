@@ -42,6 +42,8 @@ export class ConnectionError extends Error {
 }
 
 const unreachable = new Set(["ECONNREFUSED", "ENOENT", "EHOSTUNREACH", "ENETUNREACH", "ENOTFOUND"]);
+/** A certificate that cannot be verified. Other problems of TLS can also occur later. */
+const refusedCertificate = /^(?!ERR_SSL_).*(?:CERT|UNABLE_TO_)/;
 const brokenConnection = new Set(["ECONNRESET", "EPIPE"]);
 
 /** The error for the caller. The log gets the underlying code. */
@@ -52,6 +54,9 @@ export function asRefusal(error: unknown): Refusal {
   const isTimeout =
     error instanceof ConnectionError ? error.failure !== "closed" : code === "ETIMEDOUT";
   if (isTimeout) return new Refusal("upstream_timeout", options);
+  if (refusedCertificate.test(code)) {
+    return new Refusal("upstream_unreachable", { ...options, detail: errorMessage(error) });
+  }
   if (unreachable.has(code)) return new Refusal("upstream_unreachable", options);
   return new Refusal("upstream_broken", options);
 }

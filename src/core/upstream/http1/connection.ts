@@ -72,7 +72,7 @@ export class Connection {
 
   /** @param onIdle called when a response has ended and the connection can be reused */
   constructor(
-    open: (onread: OnReadOpts) => Socket,
+    open: (options: SocketOptions) => Socket,
     timeouts: ConnectionTimeouts,
     onIdle: (connection: Connection, keepSeconds: number | undefined) => void,
   ) {
@@ -80,7 +80,7 @@ export class Connection {
       this.#onBytes(Buffer.from(readBuffer.subarray(0, length)));
       return true;
     };
-    const socket = open({ buffer: readBuffer, callback: onRead });
+    const socket = open({ onread: { buffer: readBuffer, callback: onRead } });
     this.socket = socket;
     this.#isEncrypted = "encrypted" in socket;
     this.#timeouts = timeouts;
@@ -229,22 +229,29 @@ const IDLE_MS = 4000;
 const IDLE_MARGIN_MS = 1000;
 const LONGEST_IDLE_MS = 600_000;
 
-function socketMaker({ origin, socketPath }: UpstreamTarget): (onread: OnReadOpts) => Socket {
-  if (socketPath !== undefined) return (onread) => connectPlain({ path: socketPath, onread });
+interface SocketOptions {
+  readonly onread?: OnReadOpts;
+  /** Of silence, in milliseconds. */
+  readonly timeout?: number;
+}
+
+/** Returns a function that connects to the target, and for https also shakes hands. */
+export function socketMaker(target: UpstreamTarget): (options: SocketOptions) => Socket {
+  const { origin, socketPath } = target;
+  if (socketPath !== undefined) return (options) => connectPlain({ ...options, path: socketPath });
   const address = hostAndPort(origin);
   if (!origin.startsWith("https:")) {
-    return (onread) => connectPlain({ ...address, noDelay: true, onread });
+    return (options) => connectPlain({ ...options, ...address, noDelay: true });
   }
   // TLS names no address to the server (RFC 6066, section 3). Its certificate is checked for `host`.
   const name = isIP(address.host) === 0 ? { servername: address.host } : {};
-  const options = { ...address, ...name, ALPNProtocols: ["http/1.1"] };
   // Loaded only for https targets, because TLS takes 5 MB.
   const { connect: connectTls } = process.getBuiltinModule("node:tls");
-  return (onread) => connectTls(Object.assign({ onread }, options));
+  return (options) => connectTls({ ...options, ...address, ...name, ALPNProtocols: ["http/1.1"] });
 }
 
 export class ConnectionPool {
-  readonly #open: (onread: OnReadOpts) => Socket;
+  readonly #open: (options: SocketOptions) => Socket;
   readonly #timeouts: ConnectionTimeouts;
   readonly #all = new Set<Connection>();
   /** Idle connections and `performance.now()` until which they may be used, the last used last. */
