@@ -56,6 +56,16 @@ t.test("metrics are served in the Prometheus format on their own listener", asyn
   t.match(head, { status: 200, headers: { "content-type": /^text\/plain/ }, body: { length: 0 } });
 });
 
+t.test("a listener on loopback serves metrics to no page with a rebound DNS name", async (t) => {
+  const address = await serve(t, new Metrics());
+  const statusFor = async (host: string) =>
+    (await ask(`http://${address}/metrics`, { headers: { host } })).status;
+  t.equal(await statusFor("evil.example:9464"), 403);
+  for (const host of ["localhost:9464", "10.1.2.3:9464", "[fd00::1]:9464"]) {
+    t.equal(await statusFor(host), 200, host);
+  }
+});
+
 t.test("counters rise from one scrape to the next", async (t) => {
   const metrics = new Metrics();
   const address = await serve(t, metrics);

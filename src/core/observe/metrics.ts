@@ -1,5 +1,6 @@
 import { once } from "node:events";
 import type { Server } from "node:http";
+import { isIP } from "node:net";
 import {
   AggregatorRegistry,
   Counter,
@@ -10,6 +11,7 @@ import {
   Registry,
 } from "prom-client";
 import { http } from "../base/node-http.ts";
+import { isLoopback } from "../config/addresses.ts";
 import { limitConnections } from "../http/system-limits.ts";
 import type { Log } from "./log.ts";
 
@@ -457,16 +459,33 @@ export class Metrics extends HashingMetrics {
   }
 }
 
-/** Serves metrics on `host:port`, an IPv6 host in brackets, in the Prometheus text format. */
+/** False for `Host` of a web page that has rebound its DNS name to this machine. */
+function isOwnHost(authority: string): boolean {
+  const { hostname = "" } = URL.parse(`http://${authority}`) ?? {};
+  return hostname === "localhost" || isIP(hostname.replace(/^\[|\]$/g, "")) !== 0;
+}
+
+/**
+ * Serves metrics on `host:port`, an IPv6 host in brackets, in the Prometheus text format. On a
+ * loopback address, only for `localhost` and IP addresses.
+ */
 export async function serveMetrics(
   address: string,
   log: Log,
   metrics: () => Promise<string>,
 ): Promise<Server> {
+  const [, host = "", port] = /^\[?(.*?)\]?:(\d+)$/.exec(address) ?? [];
+  const isLocal = isLoopback(host);
   const server = http.createServer((request, response) => {
     const [path] = request.url?.split("?", 1) ?? [];
     if (path !== "/metrics" || !/^(?:GET|HEAD)$/.test(request.method ?? "")) {
       response.writeHead(404).end();
+      return;
+    }
+    // Every browser sends one.
+    const { host: asked = "localhost" } = request.headers;
+    if (isLocal && !isOwnHost(asked)) {
+      response.writeHead(403).end("Host must be localhost or an IP address\n");
       return;
     }
     metrics().then(
@@ -476,7 +495,6 @@ export async function serveMetrics(
     );
   });
   limitConnections(server, log, true);
-  const [, host, port] = /^\[?(.*?)\]?:(\d+)$/.exec(address) ?? [];
   server.listen({ host, port: Number(port) });
   await once(server, "listening");
   return server;
