@@ -718,7 +718,7 @@ t.test("access explain names invalid queries, unknown users and needed approvals
   );
   t.match(await explain(gatehouse, "nobody", select('["id"]')), {
     code: 1,
-    stdout: /user_not_found/,
+    stdout: /^denied: nobody: user_not_found: the user does not exist$/m,
   });
   t.match((await explain(gatehouse, "bob", select('["id"]'))).stdout, /user_disabled/);
   const remove = '{"Delete": {"database": "main", "table": "tickets", "where": null}}';

@@ -206,7 +206,12 @@ export function wayInWords({ via, client }: EffectiveAccess): string {
   return client === undefined ? way : `${way} client=${client}`;
 }
 
-type Answer = Reason | "user_not_found" | "user_disabled";
+export const obstaclesInWords = {
+  user_not_found: "the user does not exist",
+  user_disabled: "the user is disabled",
+};
+
+type Answer = Reason | keyof typeof obstaclesInWords;
 
 const explanations: Partial<Record<Answer, string>> = {
   no_grant: "there is no entry for this place or for *",
@@ -216,8 +221,7 @@ const explanations: Partial<Record<Answer, string>> = {
   not_narrowable: "the entry or a boundary limits it, which upstream.preset cannot keep",
   token_database: "the token is for another database",
   token_read_only: "the token is read-only",
-  user_not_found: "the user does not exist",
-  user_disabled: "the user is disabled",
+  ...obstaclesInWords,
 };
 
 function explain(answer: Answer, decided: AccessExplanation): string {

@@ -1,5 +1,6 @@
 /** Predicts the gateway's current decision on a query. */
 
+import { obstaclesInWords } from "../access/effective.ts";
 import type { Attributes, EntryPoint } from "../access/grant.ts";
 import { decideQuery } from "../access/policy.ts";
 import { filterAdditions, type QueryDecision } from "../access/rights.ts";
@@ -74,7 +75,9 @@ export function* predictInSteps(
   bytesPerStep: number,
 ): Steps<PredictedOutcome> {
   const obstacle = accountObstacle(snapshot, user);
-  if (obstacle !== undefined) return { allowed: false, code: obstacle };
+  if (obstacle !== undefined) {
+    return { allowed: false, code: obstacle, message: obstaclesInWords[obstacle] };
+  }
   try {
     const query = yield* parseQueryInSteps(body, grammar, bytesPerStep);
     yield* query.operations.parse();
