@@ -1,6 +1,7 @@
 import { readFileSync, writeFileSync } from "node:fs";
 import type { ServerResponse } from "node:http";
 import path from "node:path";
+import { setTimeout } from "node:timers/promises";
 import t, { type Test } from "tap";
 import { grant } from "../access/kit.ts";
 import type { GatewaySetup } from "../gateway/kit.ts";
@@ -231,6 +232,33 @@ t.test("a tool that reads is cut once its grant is lost, not once it is raised",
   t.notOk(kept.isClosed, "a grant that was raised");
   t.notOk(change.isClosed, "a tool that changes rows runs to its end");
   for (const wire of [kept, change]) wire.cut();
+});
+
+t.test("a tool that changes rows is answered although its token is revoked", async (t) => {
+  const config = "connections = 1\n";
+  const setting = await openStaffed(t, ["root * Owner", "ann main ReadWrite"], { config });
+  const { gateway } = setting;
+  const streams = keepOpen(setting);
+  const token = await tokenOf(gateway, "ann");
+  const insert = () => {
+    const { headers, body } = statelessCall("tools/call", {
+      name: "insert",
+      arguments: { database: "main", table: "t", values: [{ id: 1 }] },
+    });
+    headers.authorization = `Bearer ${token}`;
+    return gateway.request("/mcp", { method: "POST", headers, body });
+  };
+  const running = insert();
+  await eventually("it is forwarded", () => streams.length === 1);
+  const waiting = insert();
+  const root = await tokenOf(gateway, "root");
+  t.equal((await gateway.send("DELETE", "/api/users/ann/tokens", {}, root)).status, 200);
+  // Streams are cut within a second.
+  await setTimeout(2000);
+  streams[0]?.end();
+  t.equal((await running).status, 200);
+  t.match(JSON.stringify((await waiting).body), "Token revoked");
+  t.equal(streams.length, 1, "the change that waited for a connection is not made");
 });
 
 t.test("a stream is not cut when an unrelated token or grant is lost", async (t) => {

@@ -247,6 +247,11 @@ class Verdict {
     this.isStream = true;
   }
 
+  /** For a change, so that the client learns whether it was made. */
+  runToEnd(): void {
+    this.isStream = false;
+  }
+
   /** @param check for a long answer; throws a Refusal once it would no longer be allowed */
   checkWhileOpen(check: () => void): void {
     this.requireStillAllowed = check;

@@ -434,6 +434,7 @@ function checkReadWhileOpen(
   { query, requireSameRows }: PreparedQuery,
 ): void {
   if (isReadOnly(query)) verdict.checkWhileOpen(requireSameRows);
+  else verdict.runToEnd();
 }
 
 interface AskOptions {
