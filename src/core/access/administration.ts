@@ -41,9 +41,9 @@ import {
   EVERY_DATABASE,
   isExternalGroup,
   isExternalUsername,
-  issuerPrefix,
   mayGrant,
   outranks,
+  prefixWithColon,
   type Role,
   widestRole,
 } from "./roles.ts";
@@ -62,26 +62,26 @@ export type Actor = Subject | "operator";
 
 /** Names, and `<prefix>:` for all users of an issuer, whose groups only their tokens know. */
 function possibleMembers({ groups }: Snapshot, group: string): readonly string[] {
-  const prefix = issuerPrefix(group);
+  const prefix = prefixWithColon(group);
   return groups.get(group)?.members ?? (prefix === "" ? [] : [prefix]);
 }
 
 /** True for a member of a local group, and for every user of the issuer of another group. */
 export function mayBeMember(snapshot: Snapshot, group: string, username: string): boolean {
   const members = possibleMembers(snapshot, group);
-  return members.includes(username) || members.includes(issuerPrefix(username));
+  return members.includes(username) || members.includes(prefixWithColon(username));
 }
 
 /** The other users and groups whose entries may also apply to members of the group. */
 function* sharingMembers(snapshot: Snapshot, group: string): Generator<Holder, undefined> {
   const members = new Set(possibleMembers(snapshot, group));
-  const prefixes = new Set(Array.from(members, issuerPrefix));
+  const prefixes = new Set(Array.from(members, prefixWithColon));
   for (const holder of snapshot.grants.keys()) {
     const other = groupOf(holder);
     if (other === group) continue;
     const others = other === undefined ? [holderText(holder)] : possibleMembers(snapshot, other);
     const isShared = others.some(
-      (one) => members.has(one) || members.has(issuerPrefix(one)) || prefixes.has(one),
+      (one) => members.has(one) || members.has(prefixWithColon(one)) || prefixes.has(one),
     );
     if (isShared) yield holder;
   }

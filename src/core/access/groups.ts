@@ -22,7 +22,7 @@ import {
   type Subject,
   userHolder,
 } from "./grant.ts";
-import { issuerPrefix, outranks } from "./roles.ts";
+import { outranks, prefixWithColon } from "./roles.ts";
 import { ownGrants, type Snapshot } from "./snapshot.ts";
 
 /** A user, with the groups and attributes of the token if there is one. */
@@ -44,12 +44,12 @@ export function listLocalGroups({ groups }: Snapshot, username: string): readonl
 
 const issuersOfGroups = memoizeByObject((grants: Snapshot["grants"]) => {
   const groups = grants.keys().flatMap((holder) => [groupOf(holder) ?? ""]);
-  return new Set(groups.map(issuerPrefix).filter((prefix) => prefix !== ""));
+  return new Set(groups.map(prefixWithColon).filter((prefix) => prefix !== ""));
 });
 
 /** True for a user of an issuer whose groups have entries. Only a token tells its groups. */
 export function mayHaveTokenGroups({ grants }: Snapshot, username: string): boolean {
-  return issuersOfGroups(grants).has(issuerPrefix(username));
+  return issuersOfGroups(grants).has(prefixWithColon(username));
 }
 
 /** The caller's local groups, and the groups of the token. */

@@ -100,7 +100,7 @@ export function isExternalGroup(text: unknown): text is string {
 }
 
 /** `<prefix>:` of a user or group of an issuer, and empty for another name. */
-export function issuerPrefix(name: string): string {
+export function prefixWithColon(name: string): string {
   return name.slice(0, name.indexOf(":") + 1);
 }
 
