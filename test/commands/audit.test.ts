@@ -248,7 +248,7 @@ t.test("a database of two names is not taken for a table, nor its entry for unus
   const isVisible = visibilityFilter({ named: new Map([["acme", true]]), others: false });
   const changed = (entry: string) => {
     const changes = [{ change: "grant_added", user: "rita", entry, role: "ReadOnly" }];
-    const read = parseLine(Buffer.from(line({ more: { operations: [], changes } })));
+    const read = parseLine(line({ more: { operations: [], changes } }));
     return read !== undefined && isVisible(read);
   };
   t.strictSame(

@@ -147,9 +147,8 @@ export function eventInWords(line: ReadLine, quote: Quote): string[] {
  * Returns undefined for anything but an audit line. Before one, there may be a part of another that a
  * full disk or a crash has cut off.
  */
-export function parseLine(line: Buffer): ReadLine | undefined {
+export function parseLine(text: string): ReadLine | undefined {
   try {
-    const text = line.toString();
     return parseRecord(JSON.parse(text.slice(Math.max(0, text.lastIndexOf('{"level":"')))));
   } catch {
     return undefined;
@@ -214,8 +213,9 @@ export function createMatcher(filter: AuditFilter): (bytes: Buffer) => ReadLine 
     (operation === undefined || one.operation.toLowerCase() === operation) &&
     (table === undefined || table === "" || isAskedTable(table, one.database, one.tables));
   return (bytes) => {
-    if (mention && !mention.test(bytes.toString())) return undefined;
-    const line = parseLine(bytes);
+    const text = bytes.toString();
+    if (mention && !mention.test(text)) return undefined;
+    const line = parseLine(text);
     if (line === undefined) return undefined;
     const time = Date.parse(line.time);
     const users = [

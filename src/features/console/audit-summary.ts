@@ -138,7 +138,7 @@ export async function summarizeAudit(question: SummaryQuestion): Promise<AuditSu
   ): Promise<boolean> {
     for await (const piece of pieces) {
       for (const { bytes, offset } of linesIn(piece, ['"decision"'])) {
-        const line = parseLine(bytes);
+        const line = parseLine(bytes.toString());
         if (line !== undefined) take(line, offset, offset + bytes.length);
       }
       if (isLate()) return false;
