@@ -118,6 +118,7 @@ ${issuer}; [[issuers]]; issuer = "https://id.example.com"; prefix = "b"; opens =
 ${issuer}; [[mcp.authorization_servers]]; issuer = "https://id.example.com"; prefix = "other" => 6: mcp.authorization_servers[0].issuer: found "https://id.example.com"; allowed: a value that none of [[issuers]] has
 ${issuer}; [[mcp.authorization_servers]]; issuer = "https://c.example.com"; prefix = "staff" => 7: mcp.authorization_servers[0].prefix: found "staff"; allowed: a value that none of [[issuers]] has
 ${issuer}; [auth]; issuer = "https://id.example.com" => 2: issuers[0].issuer: found "https://id.example.com"; allowed: another value than auth.issuer
+${issuer}; [server]; public_url = "https://id.example.com" => 2: issuers[0].issuer: found "https://id.example.com"; allowed: another URL than that of this gateway
 ${issuer}; username_claim = "" => 5: issuers[0].username_claim: found ""; allowed: the name of a claim
 ${issuer}; jwks_file = "" => 5: issuers[0].jwks_file: found ""; allowed: a path
 ${issuer}; introspection = { url = "https://id.example.com", client_id = %, client_secret_file = "s" } => 5: issuers[0].introspection.client_id: found %; allowed: 1 to 255 printable ASCII characters <= "" | "é"

@@ -728,7 +728,7 @@ function between(names: Rule["names"], check: Rule["check"]): Rule {
 
 /** Rules between sections. Each is checked only if its sections are valid by themselves. */
 const rules: readonly Rule[] = [
-  between(["auth", "mcp", "issuers"], refuseIssuersTwice),
+  between(["server", "upstream", "auth", "mcp", "issuers"], refuseIssuersTwice),
   between(["auth", "issuers"], ({ auth, issuers }, context) => {
     if (auth.passwords || hasLogin({ issuers })) return;
     refuse(context, ["auth", "passwords"], "true, since none of [[issuers]] has login");
@@ -854,16 +854,12 @@ function refuseWithheldHeaders(
   }
 }
 
-interface IssuerSections {
-  readonly auth: { readonly issuer: string };
-  readonly mcp: { readonly authorization_servers: readonly IssuerName[] };
-  readonly issuers: readonly IssuerName[];
-}
-type IssuerName = { readonly issuer: string; readonly prefix: string };
-
-/** `[[issuers]]` and `[[mcp.authorization_servers]]` are one list, and login tokens have an issuer too. */
+/**
+ * `[[issuers]]` and `[[mcp.authorization_servers]]` are one list, and login tokens and the embedded
+ * authorization server have an issuer too.
+ */
 function refuseIssuersTwice(
-  { auth, mcp, issuers }: IssuerSections,
+  { server, upstream, auth, mcp, issuers }: Sections,
   context: z.core.$RefinementCtx,
 ): void {
   const lists = [
@@ -880,9 +876,13 @@ function refuseIssuersTwice(
       refuse(context, [...path, key], "a value that none of [[issuers]] has");
     }
   }
+  const ownUrl = server.public_url + basePathOf({ server, upstream });
   for (const { one, path } of lists) {
-    if (one.issuer !== auth.issuer) continue;
-    refuse(context, [...path, "issuer"], "another value than auth.issuer");
+    if (one.issuer === auth.issuer) {
+      refuse(context, [...path, "issuer"], "another value than auth.issuer");
+    } else if (one.issuer === ownUrl) {
+      refuse(context, [...path, "issuer"], "another URL than that of this gateway");
+    }
   }
 }
 
