@@ -51,9 +51,17 @@ function isAmbiguous(path: string): boolean {
 
 const isParameter = (segment: string) => segment.startsWith(":");
 
+/** The short names of Windows, such as `CONFID~1`, keep at least the first two characters. */
+const shortName = /^(..?).{0,4}~\d/;
+
 /** Sorts each path before all wider ones: a literal before a parameter before `*`. */
 function pathRank({ path }: RouteSettings): string {
-  const rank = (one: string) => (one === "*" ? 2 : Number(isParameter(one)));
+  const rank = (one: string) => {
+    if (one === "*") return 3;
+    if (isParameter(one)) return 2;
+    // A literal in the form of a short name is found before those that it could mean.
+    return shortName.test(one) ? 0 : 1;
+  };
   return splitSegments(path).map(rank).join("");
 }
 
@@ -64,14 +72,23 @@ function pathShape({ path }: RouteSettings): string {
 }
 
 /**
- * Windows ignores dots and spaces at the end, for which the lookbehind keeps the search linear.
- * Servers that read a number ignore zeros before it, and the sign of zero.
+ * Windows ignores dots and spaces at the end, for which the lookbehind keeps the search linear, and
+ * takes `private::$INDEX_ALLOCATION` for `private`. Servers that read a number ignore zeros before
+ * it, and the sign of zero.
  */
 function fold(segment: string): string {
-  const folded = foldName(segment).replace(/(?<![.\s])[.\s]+$/, "");
+  const [name = ""] = foldName(segment).split(":");
+  const folded = name.replace(/(?<![.\s])[.\s]+$/, "");
   if (!/^[+-]?\d+$/.test(folded)) return folded;
   const number = folded.replace(/^\+?(-?)0*(?=\d)/, "$1");
   return number === "-0" ? "0" : number;
+}
+
+/** True if an upstream could take a folded segment of a path for this literal. */
+function isAlike(literal: string, segment = ""): boolean {
+  const start = shortName.exec(segment)?.[1];
+  const isShort = start !== undefined && literal.replace(/^\.+/, "").startsWith(start);
+  return literal === segment || isShort;
 }
 
 /**
@@ -85,7 +102,7 @@ function resembles(shape: string, folded: readonly string[]): boolean {
   const { length } = pattern;
   const isOpen = pattern.at(-1) === "*";
   if (isOpen ? folded.length < length - 1 : folded.length !== length) return false;
-  return pattern.every((one, at) => one === ":" || one === "*" || one === folded[at]);
+  return pattern.every((one, at) => one === ":" || one === "*" || isAlike(one, folded[at]));
 }
 
 /** The values of the path's parameters, decoded exactly once. */
