@@ -19,7 +19,12 @@ export function withHouseStyle(command: Command): Command {
     })
     .configureOutput({
       outputError: (text, write) =>
-        write(harmless(text).replace(/^error:(?: command-argument)?/, failureLabel())),
+        write(
+          harmless(text)
+            .replace(/^error:(?: command-argument)?/, failureLabel())
+            // The nearest name means the opposite.
+            .replace(/(?<='--password'\n.*)--no-password/, "--password-stdin"),
+        ),
     });
 }
 

@@ -97,6 +97,7 @@ t.test("an invalid command line exits with 2 and says what is allowed", async (t
     "serve --port x": /^gatehouse: .*'x' is invalid\. .*\n\(add --help to see what is allowed\)\n$/,
     "user list --config": /option '--config <file>' argument missing/,
     engine: /^gatehouse: unknown command 'engine'/,
+    "user add max --password x": /'--password'\n\(Did you mean --password-stdin\?\)\n/,
     "access list --jsno": /unknown option '--jsno'/,
   };
   for (const [flags, text] of Object.entries(invalid)) {
