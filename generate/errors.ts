@@ -37,7 +37,7 @@ const explanations: Readonly<Record<string, string>> = {
   unknown_member:
     "A preset: a member of a body that it does not list. The message says which are allowed.",
   path_not_canonical:
-    "A configured route whose path an upstream might read differently. Also refused are `#`, and encoded `;`, dots, control characters and percent signs (`%3b`, `%2e`, `%0a`, `%252f`). So are incomplete or non-UTF-8 encodings, and anything but visible ASCII.",
+    "A configured route whose path an upstream might read differently. Also refused are `#`, and encoded `;`, `?`, `#`, dots, control characters and percent signs (`%3b`, `%3f`, `%23`, `%2e`, `%0a`, `%252f`). So are incomplete or non-UTF-8 encodings, and anything but visible ASCII.",
   request_timeout: "The request did not arrive completely within `server.request_timeout`.",
   body_too_large: "The message names the limit in bytes.",
   unsupported_media_type: "Another type or charset, or a `Content-Encoding`.",

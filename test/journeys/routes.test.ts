@@ -357,7 +357,7 @@ for (const order of ["as written", "reversed"]) {
       ["GET /main/_local/", 403],
       ["GET /main/_local", 404],
       ["GET /main/_design", 200],
-      ["GET /main/a%3Fb", 200],
+      ["GET /main/a%3Fb", 400],
       ["DELETE /main/5", 403],
       ["DELETE /main/abc", 405],
       ["PATCH /main/5", 405],

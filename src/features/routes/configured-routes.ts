@@ -35,7 +35,7 @@ import { asWebSocket } from "./web-socket.ts";
 type RouteSettings = Configuration["routes"][number];
 
 /** Parts that an upstream might normalize to another path. */
-const ambiguous = /\/\/|\/\.{1,2}(?:\/|$)|[;\\#]|%(?:2[ef]|3b|5c|[01][0-9a-f]|7f)|[^!-~]/i;
+const ambiguous = /\/\/|\/\.{1,2}(?:\/|$)|[;\\#]|%(?:2[3ef]|3[bf]|5c|[01][0-9a-f]|7f)|[^!-~]/i;
 const separator = /[/;\\#]|%2f|%5c/i;
 
 /** True for a path that an upstream might read as a different one. */
