@@ -30,7 +30,7 @@ import { type Author, auditLines } from "../../src/core/observe/audit-line.ts";
 import { type AuditQuestion, searchAudit } from "../../src/core/observe/audit-search.ts";
 import { createLog, LineWriter } from "../../src/core/observe/log.ts";
 import { createGrammar } from "../../src/core/query/grammar.ts";
-import { describeShape } from "../../src/core/query/node.ts";
+import { describeShape, positions } from "../../src/core/query/node.ts";
 import { parseQuery } from "../../src/core/query/parse.ts";
 import { openApprovalsIn } from "../../src/features/approvals/approval-file.ts";
 import { summarizeAudit } from "../../src/features/console/audit-summary.ts";
@@ -105,6 +105,11 @@ t.test("requests of monitors leave no line", async (t) => {
 t.test("the fields of docs/audit.md are those of the schema", async (t) => {
   const page = readFileSync(auditPage, "utf8");
   t.equal(withAuditFields(page), page, "npm run docs writes them");
+});
+
+t.test("docs/audit.md lists every position of a shape", async (t) => {
+  const page = readFileSync(auditPage, "utf8");
+  t.match(page, `: ${positions.map((one) => `\`${one}\``).join(", ")}. `);
 });
 
 const anyLine = z.union(Object.values(auditLines));

@@ -16,23 +16,26 @@ export const DEFAULT_INCLUDED = 100;
 /** One more than an operation has tables, so that one of them is another table. */
 const MOST_REFERENCES = MOST_JOINS + 2;
 
-export type Position =
-  | "columns"
-  | "compute"
-  | "where"
-  | "on"
-  | "group_by"
-  | "aggregate"
-  | "having"
-  | "order_by"
-  | "values"
-  | "set"
-  | "add"
-  | "bind"
-  | "on_conflict"
-  | "update"
-  | "returning"
-  | "references";
+/** Where a query may name columns. */
+export const positions = [
+  "columns",
+  "compute",
+  "where",
+  "on",
+  "group_by",
+  "aggregate",
+  "having",
+  "order_by",
+  "values",
+  "set",
+  "add",
+  "bind",
+  "on_conflict",
+  "update",
+  "returning",
+  "references",
+] as const;
+export type Position = (typeof positions)[number];
 
 /** Columns by position, each as `*`, `column` or `table.column`. */
 type ColumnUses = ReadonlyMap<Position, ReadonlySet<string>>;
