@@ -355,6 +355,16 @@ interface SelectTemplate<Kind extends ColumnKind> {
   readonly order: readonly Fragment[];
 }
 
+/** Fields that are written into each statement, or that no Select with a template has. */
+type WrittenField = "database" | "from" | "where" | "having" | "limit" | "offset" | "after";
+type OtherField = "join" | "compute" | "include";
+
+/** What tells the templates of a table apart. A new field of Select must be named here or above. */
+type TemplateShape = Record<Exclude<keyof Select, WrittenField | OtherField>, unknown> & {
+  /** The columns that `include` needs. */
+  readonly keys: unknown;
+};
+
 type SelectedColumn<Kind extends ColumnKind> = Column<Kind> & { readonly isNullable?: boolean };
 
 export interface SelectedTable<Kind extends ColumnKind> extends Table<SelectedColumn<Kind>> {
@@ -612,14 +622,13 @@ export class SelectPlanner<Kind extends ColumnKind> implements Nesting {
   ): SelectTemplate<Kind> {
     const make = () => this.#makeTemplate(tables, query, isNested, sourceOf());
     const [table, ...others] = tables;
-    // Left out: what is written into the statement each time. All else is part of the template.
-    const { database, from, join, where, having, limit, offset, after, compute, include, ...rest } =
-      query;
+    const { columns, group_by, aggregate, distinct, order_by, compute, include } = query;
     const isCommon = compute === undefined && !isNestedSummary(query, this.dialect);
     const isOfOneTable = !isNested && others.length === 0;
     if (table === undefined || !isOfOneTable || !isCommon) return make();
-    const shape = JSON.stringify({ ...rest, keys: include?.map(outerSide) });
-    return this.dialect.templates.find(table, shape, make);
+    const keys = include?.map(outerSide);
+    const shape: TemplateShape = { columns, group_by, aggregate, distinct, order_by, keys };
+    return this.dialect.templates.find(table, JSON.stringify(shape), make);
   }
 
   #makeTemplate(
