@@ -2,7 +2,7 @@ import { readFile } from "node:fs/promises";
 import { type ClientRequest, request as httpRequest } from "node:http";
 import { setTimeout as delay } from "node:timers/promises";
 import t, { type Test } from "tap";
-import type { PresetName } from "../../src/core/config/upstream.ts";
+import { type PresetName, presetNames } from "../../src/core/config/upstream.ts";
 import { eventually } from "../kit/eventually.ts";
 import { type Answer, auditOf, putInPlace, type TestGateway } from "../kit/gateway.ts";
 import { sampled } from "../kit/nightly.ts";
@@ -92,7 +92,6 @@ const scenes: Readonly<Record<PresetName, (t: Test) => Promise<Scene>>> = {
     };
   },
 };
-const presets = ["chroma", "opensearch", "couchdb"] as const;
 
 async function open(
   t: Test,
@@ -130,7 +129,7 @@ const basic = (user: string, password: string) => ({
 const codeOf = ({ status, body }: Answer) => (status < 300 ? "ok" : `${status} ${body.code ?? ""}`);
 
 // Decisions that precede the reading of the request by a preset.
-for (const preset of sampled(presets)) {
+for (const preset of sampled(presetNames)) {
   const staff = await TestIssuer.start(t);
   const opened = await open(t, preset, ({ place }) => ({
     config: staff.section('groups_claim = "groups"'),
@@ -300,7 +299,7 @@ const ownHeaders: Readonly<Record<PresetName, readonly string[]>> = {
   couchdb: ["destination", "if-match", "last-event-id"],
 };
 
-for (const preset of presets) {
+for (const preset of presetNames) {
   t.test(`${preset}: a gateway limits and counts what it forwards`, async (t) => {
     const staff = await TestIssuer.start(t);
     const { section, read: metrics } = await reserveMetrics();
@@ -502,7 +501,7 @@ t.test("an upload that waits for a connection is judged again", async (t) => {
 });
 
 t.test("several workers keep one limit, and end a token together", async (t) => {
-  for (const preset of sampled(presets)) {
+  for (const preset of sampled(presetNames)) {
     const { gateway, login, read } = await open(t, preset, ({ place, database }) => ({
       config: "[server]\nworkers = 2\n",
       more:

@@ -16,6 +16,7 @@ import { parse, parseAllDocuments } from "yaml";
 import type * as z from "zod";
 import { routeTable } from "../../src/app/routes.ts";
 import { basePathOf, type Configuration } from "../../src/core/config/schema.ts";
+import { presetNames } from "../../src/core/config/upstream.ts";
 import { makeSecretLine } from "../../src/features/store/secrets.ts";
 import { load } from "../config/support.ts";
 import { startPostgres } from "../engine/postgres/server.ts";
@@ -456,6 +457,7 @@ t.test("the chart's schema accepts its examples, and refuses invalid values", as
   for (const file of readdirSync(deployedPath("helm/examples"))) {
     t.ok(isAllowed(parse(deployed(`helm/examples/${file}`))), JSON.stringify(isAllowed.errors));
   }
+  for (const preset of presetNames) t.ok(isAllowed({ upstream: { preset } }), preset);
   const { version } = JSON.parse(readFileSync(path.join(chart, "../../../package.json"), "utf8"));
   t.match(parse(deployed("helm/gatehouse/Chart.yaml")), { version, appVersion: version });
   const refused = [
