@@ -147,7 +147,10 @@ const repository = repositoryOf(manifest);
 
 t.test("the version and the repository are the same wherever they are named", async (t) => {
   t.strictSame(checkMetadata({}), []);
-  const pages = ["SECURITY.md", "docs/install.md", "deploy/Dockerfile", "deploy/compose.yaml"];
+  const guide = readFileSync(path.join(root, "CONTRIBUTING.md"), "utf8");
+  const [, replaced = ""] = /sed -i 's\/\\bOWNER.* package\.json (.*)/.exec(guide) ?? [];
+  const pages = replaced.split(" ");
+  t.ok(pages.includes("README.md"), replaced);
   const [owner] = repository.split("/");
   for (const page of pages) {
     const text = readFileSync(path.join(root, page), "utf8");
