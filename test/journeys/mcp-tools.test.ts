@@ -212,6 +212,7 @@ t.test("every refusal of the embedded server has its reason in header and audit"
   await checkDenied(t, gateway, await send(gateway, prompts, token), "method_not_found");
   const got = await send(gateway, { method: "GET" }, token);
   await checkDenied(t, gateway, got, "method_not_allowed");
+  t.match(await auditOf(gateway, got), { status: 405, toolStatus: undefined });
 
   const served = [initialize, statelessCall("tools/list"), handshakeCall("tools/list")];
   const missing = { name: "select", arguments: { ...select, from: "missing" } };

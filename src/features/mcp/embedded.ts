@@ -251,7 +251,7 @@ export function createEmbeddedMcp(gateway: Gateway, schema: SchemaSource<Exchang
     const answer = await createMcpHandler(() => server).fetch(webRequest, parsed);
     // A request that the library refuses before it uses the server gets only a status.
     const reason = answer.status === 405 ? "method_not_allowed" : "bad_request";
-    if (answer.status >= 400) noteRefusal(exchange, reason);
+    if (answer.status >= 400) noteRefusal(exchange, reason, answer.status);
     await sendWebResponse(answer, exchange);
   }
 

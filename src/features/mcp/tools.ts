@@ -425,8 +425,8 @@ function displaySchema(schema: Schema): StandardSchemaWithJSON {
 }
 
 /** Records a refusal, unless queries to the database were already decided and recorded. */
-export function noteRefusal({ verdict }: Exchange, reason: string): void {
-  if (verdict.count === 0 && verdict.reason === undefined) verdict.deny(reason, 400);
+export function noteRefusal({ verdict }: Exchange, reason: string, status = 400): void {
+  if (verdict.count === 0 && verdict.reason === undefined) verdict.deny(reason, status);
 }
 
 /** Registers a tool for a list, where it cannot be called. */
