@@ -109,7 +109,7 @@ function exampleSection(table: SchemaTable): string {
   const isCommented = isRepeated || node.required !== undefined;
   const header = `${isCommented ? "#" : ""}${isArray ? `[[${name}]]` : `[${name}]`}`;
   const blocks = keys.map(([key, member]) => keyBlock(key, member, isCommented));
-  return [`# ${description}`, header, "", blocks.join("\n")].join("\n");
+  return [...wrapped(description), header, "", blocks.join("\n")].join("\n");
 }
 
 /** Tables that are absent by default have comments alone. */
