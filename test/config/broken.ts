@@ -60,7 +60,7 @@ auth.accept = ["header:X-Key", "header:x_key"] => each credential once
 export const mcp = files(String.raw`
 mcp.enabled = "true" => true or false
 mcp.forward_last_event_id = 1 | "true" => true or false
-mcp.upstream = "127.0.0.1:9200" | "unix:/run/mcp.sock" | "http://a/mcp?x=1" => http://host[:port]/path
+mcp.upstream = "127.0.0.1:9200" | "unix:/run/mcp.sock" | "http://a/mcp?x=1" => an http:// or https:// URL without query and credentials
 [mcp]; authorization = "Bearer hunter2\n" => 2: mcp.authorization: found a secret (not shown); allowed: a header value of visible ASCII characters
 [mcp]; authorization = "Bearer hunter2"; authorization_file = "secret" => 3: mcp.authorization_file: found "secret"; allowed: either authorization or authorization_file, not both
 mcp.authorization_file = "missing" => a file that can be read (ENOENT: missing)

@@ -390,7 +390,7 @@ const client = strictObject({
 const mcp = section("The Model Context Protocol endpoint.", {
   enabled: flag(true, "Serve /mcp."),
   upstream: key(
-    text("http://host[:port]/path", isMcpUrl).optional(),
+    text("an http:// or https:// URL without query and credentials", isMcpUrl).optional(),
     "http://127.0.0.1:9200/mcp",
     "MCP server that /mcp forwards to. If absent: the embedded one, over the database.",
   ),
