@@ -199,6 +199,15 @@ t.test("an answer without content is forwarded without content", async (t) => {
   }
 });
 
+t.test("bytes beyond ASCII in headers of an answer reach the client as they are", async (t) => {
+  const answer = `${head}ETag: "caf\xe9 \xc3\xa9"\r\nContent-Length: 2\r\n\r\nab`;
+  for (const request of [undefined, get, get.replace("GET", "HEAD")]) {
+    const { text } = await meet(ending(answer), "Select", request);
+    t.match(text, /^HTTP\/1\.1 200 .*ETag: "caf\xe9 \xc3\xa9"\r\n/s);
+    t.equal(text.endsWith("\r\n\r\nab"), !request?.startsWith("HEAD"));
+  }
+});
+
 t.test("a 304 keeps its Content-Length only for conditional GET requests", async (t) => {
   const { "304": unchanged = "" } = empty;
   const conditional = `GET /public HTTP/1.1\r\nHost: x\r\nConnection: close\r\nIf-None-Match: "a"\r\n\r\n`;

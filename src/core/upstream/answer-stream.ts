@@ -1,7 +1,7 @@
 import type { ServerResponse } from "node:http";
 import { Refusal } from "../base/refusal.ts";
 import type { UpstreamMetrics } from "../observe/metrics.ts";
-import { answerHeaders, withoutLength } from "./headers.ts";
+import { answerHeaders, flushHead, withoutLength } from "./headers.ts";
 import {
   type AnswerHead,
   type AnswerReceiver,
@@ -101,7 +101,7 @@ export class ClientAnswer implements AnswerSink {
     // A 304 to a query or a message never replaces content.
     const own = status === NOT_MODIFIED ? withoutLength(rawHeaders) : rawHeaders;
     this.#response.writeHead(status, answerHeaders(own).concat(this.#options.answerHeaders));
-    if (isStream) this.#response.flushHeaders();
+    if (isStream) flushHead(this.#response);
   }
 
   write(piece: Buffer): boolean {

@@ -1,4 +1,4 @@
-import type { IncomingHttpHeaders } from "node:http";
+import type { IncomingHttpHeaders, ServerResponse } from "node:http";
 import { memoize, memoizeLast } from "../base/memoize.ts";
 import { http } from "../base/node-http.ts";
 import { foldHeader, hopByHop } from "../config/kinds.ts";
@@ -263,6 +263,11 @@ export function withoutFields(
 
 export function withoutLength(raw: readonly string[]): string[] {
   return withoutFields(raw, (name) => name === "content-length");
+}
+
+/** Sends the head at once. `flushHeaders` would encode bytes beyond ASCII in it as UTF-8 again. */
+export function flushHead(response: ServerResponse): void {
+  response.write("", "latin1");
 }
 
 /** The headers that may reach the client. The parser returns the same list for an identical head. */

@@ -6,7 +6,7 @@ import { createProxyServer } from "http-proxy-3";
 import { http } from "../base/node-http.ts";
 import { Refusal } from "../base/refusal.ts";
 import { MAX_INTERIM, type SelectHeaders } from "./answer-stream.ts";
-import { answerHeaders, withoutLength } from "./headers.ts";
+import { answerHeaders, flushHead, withoutLength } from "./headers.ts";
 import {
   isContradictory,
   mayStateLength,
@@ -76,9 +76,9 @@ async function passOn(answer: IncomingMessage, { stream, fail }: PendingForward)
     return;
   }
   // The client can use a stream's head long before the first event.
-  response.flushHeaders();
+  flushHead(response);
   // A partial response must not look complete. When one side breaks, the other is cut too.
-  if (answer.readableEnded) response.end();
+  if (answer.readableEnded || method === "HEAD") response.end();
   else pipeline(answer, response, () => {});
 }
 
