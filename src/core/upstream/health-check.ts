@@ -13,14 +13,14 @@ const ANSWER_TIMEOUT_SECONDS = 60;
 /** True if the upstream accepts a connection, by TLS for https. Sends no request on it. */
 export function takesConnection(target: UpstreamTarget): Promise<boolean> {
   return new Promise((resolve) => {
-    const socket = socketMaker(target)({ timeout: TIMEOUT_MS });
+    const socket = socketMaker(target)({});
     const finish = (reachable: boolean) => {
       socket.destroy();
       resolve(reachable);
     };
     // `secureConnect` comes after the peer has been verified.
     socket.once("encrypted" in socket ? "secureConnect" : "connect", () => finish(true));
-    socket.once("timeout", () => finish(false));
+    socket.setTimeout(TIMEOUT_MS, () => finish(false));
     socket.once("error", () => finish(false));
   });
 }

@@ -50,14 +50,13 @@ const brokenConnection = new Set(["ECONNRESET", "EPIPE"]);
 export function asRefusal(error: unknown): Refusal {
   if (error instanceof Refusal) return error;
   const code = systemCode(error);
-  const options = { detail: code || errorMessage(error), cause: error };
+  const isUnverified = refusedCertificate.test(code);
+  const detail = isUnverified || code === "" ? errorMessage(error) : code;
+  const options = { detail, cause: error };
   const isTimeout =
     error instanceof ConnectionError ? error.failure !== "closed" : code === "ETIMEDOUT";
   if (isTimeout) return new Refusal("upstream_timeout", options);
-  if (refusedCertificate.test(code)) {
-    return new Refusal("upstream_unreachable", { ...options, detail: errorMessage(error) });
-  }
-  if (unreachable.has(code)) return new Refusal("upstream_unreachable", options);
+  if (isUnverified || unreachable.has(code)) return new Refusal("upstream_unreachable", options);
   return new Refusal("upstream_broken", options);
 }
 

@@ -51,17 +51,9 @@ function isAmbiguous(path: string): boolean {
 
 const isParameter = (segment: string) => segment.startsWith(":");
 
-/** The short names of Windows, such as `CONFID~1`, keep at least the first two characters. */
-const shortName = /^(..?).{0,4}~\d/;
-
 /** Sorts each path before all wider ones: a literal before a parameter before `*`. */
 function pathRank({ path }: RouteSettings): string {
-  const rank = (one: string) => {
-    if (one === "*") return 3;
-    if (isParameter(one)) return 2;
-    // A literal in the form of a short name is found before those that it could mean.
-    return shortName.test(one) ? 0 : 1;
-  };
+  const rank = (one: string) => (one === "*" ? 2 : Number(isParameter(one)));
   return splitSegments(path).map(rank).join("");
 }
 
@@ -86,7 +78,8 @@ function fold(segment: string): string {
 
 /** True if an upstream could take a folded segment of a path for this literal. */
 function isAlike(literal: string, segment = ""): boolean {
-  const start = shortName.exec(segment)?.[1];
+  // The short names of Windows, such as `CONFID~1`, keep at least the first two characters.
+  const start = /^(..?).{0,4}~\d/.exec(segment)?.[1];
   const isShort = start !== undefined && literal.replace(/^\.+/, "").startsWith(start);
   return literal === segment || isShort;
 }

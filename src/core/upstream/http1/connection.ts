@@ -1,4 +1,4 @@
-import { connect as connectPlain, isIP, type OnReadOpts, type Socket } from "node:net";
+import { connect as connectPlain, isIP, type Socket, type SocketConstructorOpts } from "node:net";
 import { ConnectionError, hostAndPort, type UpstreamTarget } from "../target.ts";
 import {
   type AnswerEnd,
@@ -72,7 +72,7 @@ export class Connection {
 
   /** @param onIdle called when a response has ended and the connection can be reused */
   constructor(
-    open: (options: SocketOptions) => Socket,
+    open: (options: SocketConstructorOpts) => Socket,
     timeouts: ConnectionTimeouts,
     onIdle: (connection: Connection, keepSeconds: number | undefined) => void,
   ) {
@@ -229,14 +229,8 @@ const IDLE_MS = 4000;
 const IDLE_MARGIN_MS = 1000;
 const LONGEST_IDLE_MS = 600_000;
 
-interface SocketOptions {
-  readonly onread?: OnReadOpts;
-  /** Of silence, in milliseconds. */
-  readonly timeout?: number;
-}
-
 /** Returns a function that connects to the target, and for https also shakes hands. */
-export function socketMaker(target: UpstreamTarget): (options: SocketOptions) => Socket {
+export function socketMaker(target: UpstreamTarget): (options: SocketConstructorOpts) => Socket {
   const { origin, socketPath } = target;
   if (socketPath !== undefined) return (options) => connectPlain({ ...options, path: socketPath });
   const address = hostAndPort(origin);
@@ -251,7 +245,7 @@ export function socketMaker(target: UpstreamTarget): (options: SocketOptions) =>
 }
 
 export class ConnectionPool {
-  readonly #open: (options: SocketOptions) => Socket;
+  readonly #open: (options: SocketConstructorOpts) => Socket;
   readonly #timeouts: ConnectionTimeouts;
   readonly #all = new Set<Connection>();
   /** Idle connections and `performance.now()` until which they may be used, the last used last. */
