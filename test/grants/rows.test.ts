@@ -460,7 +460,7 @@ overEachSite("an error quotes no key of a hidden row", async (t, site, kind, sql
   await sql(
     ...(extensions[kind.name] ?? []),
     `create table tickets (id integer primary key, tenant ${loose[kind.name][0]})`,
-    "create table notes (id integer primary key, ticket integer references tickets(id))",
+    "create table notes (id integer primary key, ticket integer, foreign key (ticket) references tickets(id))",
     "insert into tickets (id, tenant) values (101, 'acme'), (102, 'ACME')",
     "insert into notes (id, ticket) values (1, 102), (2, 101)",
   );

@@ -366,6 +366,11 @@ function createSelectDialect(collation: string, isMariaDb: boolean): SelectDiale
     // Only MySQL reads version comments from 5.7 to 9.99 and needs the word.
     row: "/*!80019 row */",
     valuesPerStatement: PARAMETER_LIMIT,
+    keyRows(keys, { listedAs }) {
+      if (isMariaDb || listedAs === undefined) return undefined;
+      return sql`select place, value from json_table(${JSON.stringify(keys)}, '$[*]'
+        columns (place for ordinality, value ${listedAs} path '$')) as listed`;
+    },
     comparesRows: false,
     locksChanged: true,
     needsPrefilter: true,

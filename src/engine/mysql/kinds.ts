@@ -451,7 +451,10 @@ function zoneOffset(zone: string): number | undefined {
   return sign === "-" ? -offset : offset;
 }
 
-export type MysqlKind = Encoded<Raw>;
+export interface MysqlKind extends Encoded<Raw> {
+  /** The type of the column's values in a list, if the server converts no parameter to it. */
+  readonly listedAs?: Fragment | undefined;
+}
 
 const noMoment = (moment: Fragment) => sql`(${moment} <=> null)`;
 
@@ -468,6 +471,7 @@ export function findKind(type: TypeDescription): MysqlKind {
     ...(isText ? comparingTexts(type.characterSet, compare) : {}),
     ...(isText ? collated(type.collation) : {}),
     exact: isText || /^(enum|set)$/.test(dataType) ? exactText : undefined,
+    listedAs: listedType(type),
     measure: findMeasure(family),
     ...(type.isBytewise && family === "text" && dataType.endsWith("text") ? { digest } : {}),
     asFamily,
@@ -484,6 +488,12 @@ export function findKind(type: TypeDescription): MysqlKind {
     ...(/int.* unsigned/.test(type.columnType) ? { amount } : {}),
     ...(/^bigint.* unsigned/.test(type.columnType) ? { operand } : {}),
   };
+}
+
+/** MySQL 8 converts parameters in a list only to Unicode. */
+function listedType({ characterSet, collation }: TypeDescription): Fragment | undefined {
+  if (collation === undefined || /^(utf|ucs)/.test(characterSet)) return undefined;
+  return sql.raw(`longtext character set ${characterSet} collate ${collation}`);
 }
 
 /**

@@ -328,7 +328,7 @@ export interface SelectDialect<Kind extends ColumnKind> extends PageDialect, Fla
   /** The most, if each key of an include is one. */
   readonly valuesPerStatement?: number;
   /** The keys of an include, numbered from 1, if they are bound as one value. */
-  keyRows?(keys: readonly unknown[], kind: Kind): Fragment;
+  keyRows?(keys: readonly unknown[], kind: Kind): Fragment | undefined;
   /** Nulls come first. */
   order(column: Fragment, direction: "ASC" | "DESC", hasNulls: boolean): Fragment;
   limit(limit: number | undefined, offset: number | undefined): Fragment;
