@@ -310,24 +310,21 @@ export function printDifference(before: Snapshot, after: Snapshot, json?: true):
   const access = [...effectDiff(before, after, Date.now())];
   const { usersAdded, usersRemoved, usersChanged, ...diff } = diffSnapshots(before, after);
   const { boundariesAdded, boundariesRemoved } = diff;
-  const listMembers = ({ groups }: Snapshot, name: string) => groups.get(name)?.members ?? [];
-  const members = [...new Set([...before.groups.keys(), ...after.groups.keys()])].flatMap(
-    (group) => {
-      const [old, current] = [listMembers(before, group), listMembers(after, group)];
-      const joined = current.filter((name) => !old.includes(name));
-      const left = old.filter((name) => !current.includes(name));
-      return joined.length + left.length === 0 ? [] : [{ group, joined, left }];
-    },
-  );
+  const membersIn = ({ groups }: Snapshot, group: string) => new Set(groups.get(group)?.members);
+  const groups = new Set([...before.groups.keys(), ...after.groups.keys()]);
+  const members = [...groups].flatMap((group) => {
+    const [old, current] = [membersIn(before, group), membersIn(after, group)];
+    const joined = [...current.difference(old)];
+    const left = [...old.difference(current)];
+    return joined.length + left.length === 0 ? [] : [{ group, joined, left }];
+  });
   const attributesOf = ({ users }: Snapshot, name: string) => users.get(name)?.attributes;
   const attributesChanged = usersChanged.filter(
     (name) => !isDeepStrictEqual(attributesOf(before, name), attributesOf(after, name)),
   );
   const sameAsChanged = [...usersAdded, ...usersRemoved, ...usersChanged].flatMap((user) => {
     const [was, sameAs] = [before, after].map(({ users }) => users.get(user)?.sameAs);
-    return was === sameAs
-      ? []
-      : [{ user, ...(was && { was }), ...(sameAs && { same_as: sameAs }) }];
+    return was === sameAs ? [] : [{ user, was, same_as: sameAs }];
   });
   if (json) {
     const changes = access.map(({ holder, ...change }) => ({

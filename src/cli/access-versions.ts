@@ -8,6 +8,7 @@ import type { Command } from "commander";
 import { diffSnapshots } from "../core/access/diff.ts";
 import { parseAccess } from "../core/access/parse.ts";
 import { invocation } from "../core/base/product.ts";
+import { storesAccess } from "../core/config/addresses.ts";
 import type { LoadedConfiguration } from "../core/config/load.ts";
 import { describeDiff } from "../core/http/change-records.ts";
 import {
@@ -30,12 +31,12 @@ import { type CommonOptions, defineCommands, readCount } from "./options.ts";
 import { plainly, print, printList, UsageError } from "./output.ts";
 
 /** @throws Error unless users and grants are in a store */
-function loadWithStore(options: CommonOptions): LoadedConfiguration {
+export function loadWithStore(options: CommonOptions): LoadedConfiguration {
   const loaded = loadFor(options);
-  const { store, auth } = loaded.configuration;
-  if (store.url !== undefined && store.access === "store") return loaded;
+  const { access_control_file: file } = loaded.configuration.auth;
+  if (storesAccess(loaded.configuration)) return loaded;
   throw new Error(
-    `users and grants are in ${auth.access_control_file}, not in a store; edit that file, keep it under version control, and compare versions with \`${invocation} access diff\``,
+    `users and grants are in ${file}, not in a store; edit that file, keep it under version control, and compare versions with \`${invocation} access diff\``,
   );
 }
 
@@ -89,8 +90,8 @@ async function editAccess(options: ChangeFlags): Promise<void> {
     await writeFile(file, text, { mode: 0o600 });
     // Through a shell, since the variable may contain flags.
     const child = spawn("sh", ["-c", `${editor} "$1"`, "sh", file], { stdio: "inherit" });
-    const [code] = await once(child, "exit");
-    if (code !== 0) throw new Error(`the editor exited with ${code}: ${editor}`);
+    const [code, signal] = await once(child, "exit");
+    if (code !== 0) throw new Error(`the editor exited with ${code ?? signal}: ${editor}`);
     if ((await readFile(file, "utf8")) === text) print("Nothing was changed.");
     else await applyFile(loaded, file, options);
   } catch (error) {

@@ -20,7 +20,7 @@ import { epochSeconds } from "../core/base/clock.ts";
 import { isThere, replaceFile } from "../core/base/files/guarded.ts";
 import { Refusal } from "../core/base/refusal.ts";
 import { counted } from "../core/base/suggestion.ts";
-import { storeName, storesAccess } from "../core/config/addresses.ts";
+import { storeName } from "../core/config/addresses.ts";
 import type { LoadedConfiguration } from "../core/config/load.ts";
 import { passwordFingerprint } from "../core/identity/authenticate.ts";
 import { configuredCosts, costsInUse } from "../core/identity/hash.ts";
@@ -38,6 +38,7 @@ import { addKeys, sealedKeys } from "../features/store/key-table.ts";
 import { migrate } from "../features/store/migrations.ts";
 import { connectStore, readStatus, type StoreOperator } from "../features/store/open.ts";
 import { makeSecretLine, reencrypt, StoreKeyError } from "../features/store/secrets.ts";
+import { loadWithStore } from "./access-versions.ts";
 import { loadFor } from "./load.ts";
 import { operatorOf, storeOf } from "./operator.ts";
 import { type CommonOptions, commandGroup, defineCommands } from "./options.ts";
@@ -176,8 +177,7 @@ async function removeInitialPassword(loaded: LoadedConfiguration, snapshot: Snap
 /** Renames the imported access file, so that no one edits it by mistake. */
 async function renameImported(file: string, { configuration }: LoadedConfiguration) {
   const { access_control_file: own } = configuration.auth;
-  if (!storesAccess(configuration) || !existsSync(own)) return;
-  if (realpathSync(own) !== realpathSync(file)) return;
+  if (!existsSync(own) || realpathSync(own) !== realpathSync(file)) return;
   const renamed = `${own}.imported`;
   try {
     await rename(own, renamed);
@@ -204,7 +204,12 @@ function usersEnded({ users }: Snapshot, imported: AccessRecords): User[] {
 
 async function importFile(file: string, options: CommonOptions): Promise<void> {
   const loaded = loadFor(options);
-  const { check_permissions: checkRead } = loaded.configuration.auth;
+  const { auth, store } = loaded.configuration;
+  if (store.access === "file") {
+    print(`Users and grants stay in ${auth.access_control_file}, since store.access is "file".`);
+    return importOthers(loaded);
+  }
+  const { check_permissions: checkRead } = auth;
   const { records } = await readAccessFile(file, { checkRead, isImport: true });
   const operator = await operatorOf(loaded);
   let ended: readonly User[] = [];
@@ -243,7 +248,7 @@ async function rekey(options: CommonOptions): Promise<void> {
 }
 
 async function exportAccess(options: CommonOptions): Promise<void> {
-  process.stdout.write(renderAccess((await operatorOf(loadFor(options))).access.snapshot));
+  process.stdout.write(renderAccess((await operatorOf(loadWithStore(options))).access.snapshot));
 }
 
 const help = `

@@ -340,6 +340,9 @@ t.test("a rolling restart loses no request", async (t) => {
 t.test("with access files of their own, replicas share revocations and keys", async (t) => {
   const store = await makeStore(t, { access: "file" }, await sharedServer());
   const staffed = await staffedHome(t, ["admin * Owner", "alice main ReadOnly"]);
+  const imported = await store.good(["store", "import", path.join(staffed, "access_control.toml")]);
+  t.match(imported, /^Users and grants stay in .*\nImported 0 revocations, 0 issued tokens and /);
+  t.strictSame(await store.sql("select username from gatehouse.users"), []);
   const withFile = () => {
     const home = store.makeHome();
     copyFileSync(path.join(staffed, "access_control.toml"), path.join(home, "access_control.toml"));
@@ -591,9 +594,12 @@ t.test("access history lists the versions, and rollback restores an earlier one"
 t.test("without users and grants in the store, each command names the access file", async (t) => {
   const home = temporaryHome(t);
   const store = await makeStore(t, { access: "file" }, await sharedServer());
-  for (const rest of ["export", "apply f", "edit", "history", "rollback 1"]) {
+  const commands = ["export", "apply f", "edit", "history", "rollback 1"].map(
+    (rest) => `access ${rest}`,
+  );
+  for (const command of [...commands, "store export"]) {
     for (const where of [home, store.home]) {
-      const refused = await runWarm(where, ["access", ...rest.split(" ")]);
+      const refused = await runWarm(where, command.split(" "));
       t.match(refused, { code: 1, stderr: /access_control\.toml, not in a store; edit that file/ });
     }
   }

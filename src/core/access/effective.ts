@@ -206,14 +206,9 @@ export function wayInWords({ via, client }: EffectiveAccess): string {
   return client === undefined ? way : `${way} client=${client}`;
 }
 
-export const obstaclesInWords = {
-  user_not_found: "the user does not exist",
-  user_disabled: "the user is disabled",
-};
+type Answer = Reason | "user_not_found" | "user_disabled";
 
-type Answer = Reason | keyof typeof obstaclesInWords;
-
-const explanations: Partial<Record<Answer, string>> = {
+export const answersInWords: Partial<Record<Answer, string>> = {
   no_grant: "there is no entry for this place or for *",
   role_insufficient: "the role does not include this",
   database_case_mismatch: "the access file spells this database in another case",
@@ -221,7 +216,8 @@ const explanations: Partial<Record<Answer, string>> = {
   not_narrowable: "the entry or a boundary limits it, which upstream.preset cannot keep",
   token_database: "the token is for another database",
   token_read_only: "the token is read-only",
-  ...obstaclesInWords,
+  user_not_found: "the user does not exist",
+  user_disabled: "the user is disabled",
 };
 
 function explain(answer: Answer, decided: AccessExplanation): string {
@@ -232,7 +228,7 @@ function explain(answer: Answer, decided: AccessExplanation): string {
     return limits === "" ? deciding : `${deciding}; ${limits}`;
   }
   if (boundary !== undefined) return `${message} (a boundary)`;
-  const explanation = explanations[answer] ?? message;
+  const explanation = answersInWords[answer] ?? message;
   return answer === "role_insufficient" ? `${explanation}: ${deciding}` : explanation;
 }
 

@@ -1,6 +1,6 @@
 /** Predicts the gateway's current decision on a query. */
 
-import { obstaclesInWords } from "../access/effective.ts";
+import { answersInWords } from "../access/effective.ts";
 import type { Attributes, EntryPoint } from "../access/grant.ts";
 import { decideQuery } from "../access/policy.ts";
 import { filterAdditions, type QueryDecision } from "../access/rights.ts";
@@ -76,7 +76,7 @@ export function* predictInSteps(
 ): Steps<PredictedOutcome> {
   const obstacle = accountObstacle(snapshot, user);
   if (obstacle !== undefined) {
-    return { allowed: false, code: obstacle, message: obstaclesInWords[obstacle] };
+    return { allowed: false, code: obstacle, message: answersInWords[obstacle] };
   }
   try {
     const query = yield* parseQueryInSteps(body, grammar, bytesPerStep);
