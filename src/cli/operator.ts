@@ -219,19 +219,11 @@ export async function noteChanges(
   const author: Author = { kind: "cli", name: nameOfUser(process.getuid?.() ?? -1) };
   try {
     const files = { audit: configuration.audit.file, notes: changeNotesPath(serviceDirectory) };
-    const versions = written === undefined ? await versionInForce(loaded) : { written };
-    await recordCommand(files, author, changes, versions);
+    const unread = () => undefined;
+    const found = written === undefined ? await readAccess(loaded).catch(unread) : undefined;
+    await recordCommand(files, author, changes, { written, inForce: found?.version });
   } catch (error) {
     warn(`the change was made, but could not be written to the audit: ${explain(error)}`);
-  }
-}
-
-/** Of the access file, if it can be read. */
-async function versionInForce(loaded: LoadedConfiguration): Promise<{ inForce?: string }> {
-  try {
-    return { inForce: (await readAccess(loaded)).version };
-  } catch {
-    return {};
   }
 }
 

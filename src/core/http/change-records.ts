@@ -136,14 +136,14 @@ export function changeNotesPath(serviceDirectory: string): string {
  *
  * @param files.audit the gateway's audit file, if there is one
  * @param versions.written the version of the access file that the command wrote, if it did
- * @param versions.inForce the version that it found, if it wrote none
+ * @param versions.inForce the version that it found, if it wrote none and could read the file
  * @throws the error of the file system or of the lock
  */
 export async function recordCommand(
   { audit, notes }: { readonly audit: string | undefined; readonly notes: string },
   author: Author,
   changes: readonly AuditedChange[],
-  { written, inForce }: { readonly written?: string; readonly inForce?: string } = {},
+  { written, inForce }: Partial<Record<"written" | "inForce", string | undefined>> = {},
 ): Promise<void> {
   // `/dev/stderr` and the like are another file in the gateway.
   if (audit !== undefined && !/^\/(?:dev|proc)\//.test(audit)) {
