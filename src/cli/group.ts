@@ -45,11 +45,7 @@ async function set(name: string, { add = [], remove = [], ...options }: GroupOpt
       (name) => !known.includes(name) && !isKnownHolder(current, userHolder(name)),
     );
     if (unknown !== undefined) {
-      const { message } = namedRefusal("user_not_found", {
-        holder: userHolder(unknown),
-        snapshot: current,
-      });
-      throw new Error(message);
+      throw namedRefusal("user_not_found", { holder: userHolder(unknown), snapshot: current });
     }
     const members = [...known.filter((member) => !remove.includes(member)), ...add];
     return actions.setGroup.plan(current, "operator", { name, members }, loaded.configuration);

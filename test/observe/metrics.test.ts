@@ -58,11 +58,14 @@ t.test("metrics are served in the Prometheus format on their own listener", asyn
 
 t.test("a listener on loopback serves metrics to no page with a rebound DNS name", async (t) => {
   const address = await serve(t, new Metrics());
-  const statusFor = async (host: string) =>
-    (await ask(`http://${address}/metrics`, { headers: { host } })).status;
-  t.equal(await statusFor("evil.example:9464"), 403);
-  for (const host of ["localhost:9464", "10.1.2.3:9464", "[fd00::1]:9464"]) {
-    t.equal(await statusFor(host), 200, host);
+  const hosts = {
+    "evil.example:9464": 403,
+    localhost: 200,
+    "10.1.2.3:9464": 200,
+    "[fd00::1]": 200,
+  };
+  for (const [host, status] of Object.entries(hosts)) {
+    t.match(await ask(`http://${address}/metrics`, { headers: { host } }), { status }, host);
   }
 });
 

@@ -465,10 +465,7 @@ function isOwnHost(authority: string): boolean {
   return hostname === "localhost" || isIP(hostname.replace(/^\[|\]$/g, "")) !== 0;
 }
 
-/**
- * Serves metrics on `host:port`, an IPv6 host in brackets, in the Prometheus text format. On a
- * loopback address, only for `localhost` and IP addresses.
- */
+/** Serves metrics on `host:port`, an IPv6 host in brackets, in the Prometheus text format. */
 export async function serveMetrics(
   address: string,
   log: Log,
