@@ -289,15 +289,13 @@ function addressed(
   makeHeaders: () => OwnHeaders,
   identity: Identity | undefined,
 ): Pick<PreparedQuery, "user" | "requestId" | "fields" | "trace" | "database"> {
-  const { requestId, peer } = exchange;
+  const { requestId } = exchange;
   const headers = database.isEngine ? {} : makeHeaders();
   const trace = exchange.forwardUpstream({ method, headers, target: gateway.tracing?.upstream });
   let fields = "";
   if (!database.isEngine) {
-    const { forwardedFor, proto, host } = peer;
-    const added = gatewayHeaders({ requestId, forwardedFor, proto, host, identity });
     // No name occurs in both. The configuration does not allow headers that the gateway sets.
-    fields = fieldLines(headers) + fieldLines(added);
+    fields = fieldLines(headers) + fieldLines(gatewayHeaders(exchange, identity));
   }
   return { user: fairnessKey(exchange), requestId, fields, trace, database };
 }

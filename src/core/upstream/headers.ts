@@ -61,14 +61,15 @@ function namedInConnection(connection: string | undefined): ReadonlySet<string> 
   return others.length === 0 ? hopByHop : new Set([...hopByHop, ...others]);
 }
 
+/** The parts of an exchange that an upstream learns. */
 interface Provenance {
   readonly requestId: string;
-  /** The addresses on the path, the client's first. */
-  readonly forwardedFor: string;
-  readonly proto: string;
-  readonly host: string | undefined;
-  /** Absent on public routes and while authentication is off. */
-  readonly identity: Identity | undefined;
+  readonly peer: {
+    /** The addresses on the path, the client's first. */
+    readonly forwardedFor: string;
+    readonly proto: string;
+    readonly host: string | undefined;
+  };
 }
 
 export interface Identity {
@@ -80,14 +81,17 @@ export interface Identity {
 /** Usernames contain no `%`, so this can be undone. */
 const toAscii = memoize((username) => username.replace(/[^ -~]+/g, encodeURIComponent));
 
-export function gatewayHeaders(provenance: Provenance): Record<string, string> {
+/** @param identity absent on public routes and while authentication is off */
+export function gatewayHeaders(
+  { requestId, peer: { forwardedFor, proto, host } }: Provenance,
+  identity: Identity | undefined,
+): Record<string, string> {
   const headers: Record<string, string> = {
-    "x-request-id": provenance.requestId,
-    "x-forwarded-for": provenance.forwardedFor,
-    "x-forwarded-proto": provenance.proto,
+    "x-request-id": requestId,
+    "x-forwarded-for": forwardedFor,
+    "x-forwarded-proto": proto,
   };
-  if (provenance.host !== undefined) headers["x-forwarded-host"] = provenance.host;
-  const { identity } = provenance;
+  if (host !== undefined) headers["x-forwarded-host"] = host;
   if (identity !== undefined) {
     headers["x-gatehouse-user"] = toAscii(identity.username);
     headers["x-gatehouse-role"] = identity.roles.join(",");

@@ -398,12 +398,12 @@ export class PresetServer {
 
   #headersFor(
     { headers: policy }: Gateway,
-    { request, requestId, peer }: Exchange,
+    exchange: Exchange,
     { body: kind }: PresetEndpoint,
     { answer, body }: Plan,
     identity: Identity | undefined,
   ): RequestHeaders {
-    const { forwardedFor, proto, host } = peer;
+    const { request } = exchange;
     const isUnfit = (name: string) =>
       framingFields.has(name) ||
       (answer !== undefined && (conditional.test(name) || name === "accept-encoding"));
@@ -412,7 +412,7 @@ export class PresetServer {
     const { "content-type": type = body && json } = request.headers;
     const isForm = kind !== "stream" && /^application\/x-www-form-urlencoded/i.test(String(type));
     return {
-      ...gatewayHeaders({ requestId, forwardedFor, proto, host, identity }),
+      ...gatewayHeaders(exchange, identity),
       ...kept,
       ...(type !== undefined && { "content-type": isForm ? json : type }),
     };

@@ -299,20 +299,6 @@ function clientHeaders(
   return kept;
 }
 
-function forwardedHeaders(
-  { headers: policy }: Gateway,
-  { request: { headers }, requestId, peer: { forwardedFor, proto, host } }: Exchange,
-  kept: NodeJS.Dict<string | string[]>,
-  identity: Identity | undefined,
-): NodeJS.Dict<string | string[]> {
-  return {
-    ...kept,
-    ...gatewayHeaders({ requestId, forwardedFor, proto, host, identity }),
-    // Last, so that no setting of the route can replace it.
-    ...credentialHeaders(policy, headers),
-  };
-}
-
 /** @throws Refusal if the request would not be allowed by the routes of the present configuration */
 function requireStillAllowed(gateway: Gateway, exchange: Exchange, before: RouteSettings): void {
   const { request, path, isHandshake } = exchange;
@@ -339,7 +325,12 @@ async function handle(
   const place = reachedPlace(exchange, settings);
   await countCall(gateway, exchange, place.database);
   const identity = authorize(gateway, exchange, settings, place);
-  const headers = forwardedHeaders(gateway, exchange, kept, identity);
+  const headers = {
+    ...kept,
+    ...gatewayHeaders(exchange, identity),
+    // Last, so that no setting of the route can replace it.
+    ...credentialHeaders(gateway.headers, exchange.request.headers),
+  };
   exchange.verdict.allow();
   const { request, response } = exchange;
   const { method = "" } = request;

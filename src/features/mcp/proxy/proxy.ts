@@ -266,7 +266,7 @@ const isSetByGateway = memoize(
  */
 function upstreamHeaders(
   { configuration, headers: policy }: Gateway,
-  { request, peer, requestId }: Exchange,
+  exchange: Exchange,
   { sessionId, identity, rights }: AuthorizedMessage,
   body: Buffer | undefined,
 ): Record<string, string | string[]> {
@@ -275,6 +275,7 @@ function upstreamHeaders(
   const { authorization: value } = mcp;
   const credential = value === undefined ? undefined : { header: "authorization", value };
   const own = { ...policy, forwardAuthorization: false, credential };
+  const { request, peer } = exchange;
   const headers = passedHeaders(request.headers, own, peer.isTrusted, isSetByGateway);
   for (const name of checkedHeaders) {
     const value = request.headers[name];
@@ -289,11 +290,9 @@ function upstreamHeaders(
     headers["content-type"] = "application/json";
     headers["content-length"] = String(body.length);
   }
-  const { forwardedFor, proto, host } = peer;
   // While authentication is off, the gateway vouches for no identity.
   const known = auth.enabled ? identity : undefined;
-  const added = { requestId, forwardedFor, proto, host, identity: known };
-  return Object.assign(headers, gatewayHeaders(added));
+  return Object.assign(headers, gatewayHeaders(exchange, known));
 }
 
 const LARGEST_MESSAGE_BYTES = 16 * 1024 * 1024;
