@@ -367,6 +367,19 @@ t.test("a verified token is verified once, while the keys stay the same", async 
   t.equal(issuers.recall(second, "query"), undefined, "keys are old, and the token has expired");
 });
 
+t.test("a key that is replaced under the same id is fetched once its tokens arrive", async (t) => {
+  const own = await TestIssuer.start(t);
+  const issuers = issuersWith({ ...settings, issuer: own.url });
+  const old = await own.sign("gatehouse");
+  await issuers.verify(old, "query");
+  own.keys = [await makeKey(own.keys[0]?.kid ?? "")];
+  const token = await own.sign("gatehouse");
+  t.equal((await refusedBy(issuers.verify(token, "query"))).detail, "bad_signature", "too soon");
+  stopClock(t, Date.now() + 6000);
+  t.match(await issuers.verify(token, "query"), { user: "staff:alice" });
+  t.equal((await refusedBy(issuers.verify(old, "query"))).detail, "bad_signature");
+});
+
 t.test("a token in use ends with its key, also while no newer keys are fetched", async (t) => {
   const own = await TestIssuer.start(t);
   const issuers = issuersWith({ ...settings, issuer: own.url });

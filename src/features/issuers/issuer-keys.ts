@@ -272,6 +272,18 @@ export function createIssuerKeys(settings: IssuerSettings) {
         throw new IssuerUnreachable("its keys have just been fetched", left, error, "unknown_key");
       }
     },
+    /** Tries again with newer keys after a wrong signature: one may have been replaced under its id. */
+    async verify<Result>(attempt: () => Promise<Result>): Promise<Result> {
+      const before = generation;
+      try {
+        return await attempt();
+      } catch (error) {
+        if (!(error instanceof errors.JWSSignatureVerificationFailed)) throw error;
+        if (Date.now() >= readAt + COOLDOWN_MS) await keys.reload().catch(() => {});
+        if (generation === before) throw error;
+        return attempt();
+      }
+    },
     /** Changes whenever the keys do. Undefined before they are known, and once they are old. */
     generation: () => (keys.fresh ? generation : undefined),
     state: () => state,

@@ -259,7 +259,7 @@ export class Issuers implements ExternalIssuers {
     const issuer = this.#issuers.get(name);
     if (issuer === undefined) throw new Refusal("not_found");
     try {
-      await compactVerify(token, issuer.keys.key, { algorithms });
+      await issuer.keys.verify(() => compactVerify(token, issuer.keys.key, { algorithms }));
     } catch (cause) {
       const about = { issuer: name };
       if (cause instanceof IssuerUnreachable) throw this.#unreachable(issuer, cause, about);
@@ -346,7 +346,8 @@ export class Issuers implements ExternalIssuers {
     const clockTolerance = CLOCK_SKEW_SECONDS;
     const { issuer } = settings;
     const verifyOptions = { algorithms, clockTolerance, issuer, ...options };
-    const { protectedHeader } = await jwtVerify(token, keys.key, verifyOptions);
+    const verify = () => jwtVerify(token, keys.key, verifyOptions);
+    const { protectedHeader } = await keys.verify(verify);
     // PHP escapes the slashes in names of claims, which `JSON.parse` can misread.
     const [, claims = ""] = token.split(".");
     const payload: JWTPayload = parseAccepted(Buffer.from(claims, "base64url").toString());
