@@ -273,16 +273,14 @@ export function createIssuerKeys(settings: IssuerSettings) {
       }
     },
     /** Tries again with newer keys after a wrong signature: one may have been replaced under its id. */
-    async verify<Result>(attempt: () => Promise<Result>): Promise<Result> {
+    verify<Result>(attempt: () => Promise<Result>): Promise<Result> {
       const before = generation;
-      try {
-        return await attempt();
-      } catch (error) {
+      return attempt().catch(async (error: unknown) => {
         if (!(error instanceof errors.JWSSignatureVerificationFailed)) throw error;
         if (Date.now() >= readAt + COOLDOWN_MS) await keys.reload().catch(() => {});
         if (generation === before) throw error;
         return attempt();
-      }
+      });
     },
     /** Changes whenever the keys do. Undefined before they are known, and once they are old. */
     generation: () => (keys.fresh ? generation : undefined),

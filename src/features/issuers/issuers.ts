@@ -346,8 +346,7 @@ export class Issuers implements ExternalIssuers {
     const clockTolerance = CLOCK_SKEW_SECONDS;
     const { issuer } = settings;
     const verifyOptions = { algorithms, clockTolerance, issuer, ...options };
-    const verify = () => jwtVerify(token, keys.key, verifyOptions);
-    const { protectedHeader } = await keys.verify(verify);
+    const { protectedHeader } = await keys.verify(() => jwtVerify(token, keys.key, verifyOptions));
     // PHP escapes the slashes in names of claims, which `JSON.parse` can misread.
     const [, claims = ""] = token.split(".");
     const payload: JWTPayload = parseAccepted(Buffer.from(claims, "base64url").toString());
