@@ -201,7 +201,7 @@ const ofEngine: Readonly<Record<string, string>> = {
   self_join: "A table is joined with itself without another name (`as`).",
   too_many_databases: "A Batch uses more than 11 databases.",
   unknown_column:
-    "The table has no such column. The message names one with a similar spelling. A column in `bind` is reported where `bind` names it: `Batch[1]: bind.order_id: …`.",
+    "The table has no such column. The message names one with a similar spelling, or lists the columns. A column in `bind` is reported where `bind` names it: `Batch[1]: bind.order_id: …`.",
   batch_member_denied:
     "A row that an element of the Batch wrote is outside the caller's row filter. `element` says which one, and `reason` is `row_denied`. Nothing of the Batch was kept.",
   row_denied:
