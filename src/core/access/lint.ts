@@ -16,13 +16,14 @@ import {
   holderName,
   holderText,
   type Limits,
+  type User,
   userOf,
 } from "./grant.ts";
 import { callerFor } from "./groups.ts";
 import type { QuestionSetting } from "./policy.ts";
 import { boundaryName, decidingEntry, findOtherSpelling } from "./rights.ts";
 import { isExternalUsername, isLocalGroupName, roleAllows } from "./roles.ts";
-import { namesOfPerson, ownGrants, type Snapshot, type User } from "./snapshot.ts";
+import { namesOfPerson, ownGrants, type Snapshot } from "./snapshot.ts";
 
 function beyond(names: readonly string[] = [], allowed: readonly string[] | undefined): string {
   const outside = allowed === undefined ? [] : names.filter((name) => !allowed.includes(name));

@@ -5,13 +5,13 @@ import { definitions, isOperationName } from "../query/operations.ts";
 import type { PermissionClass } from "../query/permissions.ts";
 import type { Access, Query } from "../query/query.ts";
 import { checkColumns, type TableRight } from "./column-checks.ts";
+import type { DecidingEntry } from "./entries.ts";
 import { type Boundary, type Grant, isNarrowing, type Limits, type Subject } from "./grant.ts";
 import { type Caller, effectiveGrants } from "./groups.ts";
 import {
   type ApprovalRule,
   boundaryName,
   checkRights,
-  type DecidingEntry,
   type Decision,
   type DecisionContext,
   Denied,

@@ -1,7 +1,7 @@
 import { placeName } from "../query/names.ts";
 import { type PermissionClass, tableRights } from "../query/permissions.ts";
 import type { Query } from "../query/query.ts";
-import { DatabaseGrants, unrestrictedGrant } from "./entries.ts";
+import { DatabaseGrants, type DecidingEntry, unrestrictedGrant } from "./entries.ts";
 import {
   type Boundary,
   displayName,
@@ -20,7 +20,6 @@ import {
   boundaryName,
   checkRights,
   conflictMessage,
-  type DecidingEntry,
   type Decision,
   type DecisionContext,
   type Denial,

@@ -26,8 +26,6 @@ import { allEntries, type Caller, effectiveGrants, isMeant } from "./groups.ts";
 import { type EntryRole, EVERY_DATABASE, outranks, roleAllows } from "./roles.ts";
 import { nameDenial, type Snapshot } from "./snapshot.ts";
 
-export type { DecidingEntry } from "./entries.ts";
-
 /** The chosen slots, first for the database, then for `*`. */
 function* slotsFor(
   grants: UserGrants,

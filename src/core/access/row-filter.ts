@@ -7,6 +7,7 @@ import { definitions, isOperationName } from "../query/operations.ts";
 import type { Access, Query } from "../query/query.ts";
 import type { CellValue, Condition, Operation, Row, Term } from "../query/tree.ts";
 import { readsOneTable, type TableRight } from "./column-checks.ts";
+import type { DecidingEntry } from "./entries.ts";
 import {
   type AttributeValue,
   attributeReference,
@@ -19,7 +20,6 @@ import {
 } from "./grant.ts";
 import type { Caller } from "./groups.ts";
 import {
-  type DecidingEntry,
   type Decision,
   Denied,
   filterAdditions,

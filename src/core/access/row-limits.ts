@@ -3,10 +3,10 @@ import type { BytewiseColumns } from "../query/limits.ts";
 import type { OperationNode } from "../query/node.ts";
 import type { Operation } from "../query/tree.ts";
 import type { TableRight } from "./column-checks.ts";
+import type { DecidingEntry } from "./entries.ts";
 import type { Grant, Limits } from "./grant.ts";
 import {
   boundaryName,
-  type DecidingEntry,
   Denied,
   type ElementLimit,
   type GivenRights,

@@ -19,8 +19,6 @@ import {
 } from "./grant.ts";
 import { EVERY_DATABASE, isExternalGroup, isExternalUsername } from "./roles.ts";
 
-export type { Grant, User } from "./grant.ts";
-
 /** Immutable. A request uses only one, so that it never sees half of a change. */
 export interface Snapshot {
   /** A short hash of the file's content, for comparing replicas. */

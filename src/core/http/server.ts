@@ -1,6 +1,6 @@
 import { once } from "node:events";
 import type { IncomingMessage, ServerOptions, ServerResponse } from "node:http";
-import type { User } from "../access/snapshot.ts";
+import type { User } from "../access/grant.ts";
 import { http } from "../base/node-http.ts";
 import { Refusal } from "../base/refusal.ts";
 import { type Configuration, tokenHeaders } from "../config/schema.ts";

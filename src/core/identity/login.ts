@@ -1,7 +1,8 @@
 import type { AccessRules } from "../access/access-rules.ts";
+import type { User } from "../access/grant.ts";
 import { type HashCosts, parsePasswordHash } from "../access/password-hash.ts";
 import { EVERY_DATABASE, isExternalUsername } from "../access/roles.ts";
-import type { Snapshot, User } from "../access/snapshot.ts";
+import type { Snapshot } from "../access/snapshot.ts";
 import { Refusal } from "../base/refusal.ts";
 import { earliestIssue, passwordFingerprint } from "./authenticate.ts";
 import { costsInUse } from "./hash.ts";

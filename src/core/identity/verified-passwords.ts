@@ -1,6 +1,7 @@
 import { createHmac, randomBytes } from "node:crypto";
 import { LRUCache } from "lru-cache";
-import type { Snapshot, User } from "../access/snapshot.ts";
+import type { User } from "../access/grant.ts";
+import type { Snapshot } from "../access/snapshot.ts";
 import { checkPassword, type LoginContext } from "./login.ts";
 import { addressKey, type LoginOrigin } from "./throttle.ts";
 

@@ -6,6 +6,7 @@ import { entriesIn } from "../../core/access/entries.ts";
 import { limitsInWords } from "../../core/access/entry-view.ts";
 import {
   describePlace,
+  type Grant,
   groupHolder,
   groupOf,
   type Holder,
@@ -18,7 +19,7 @@ import {
 import { listLocalGroups } from "../../core/access/groups.ts";
 import { holdersIn } from "../../core/access/record-change.ts";
 import { isExternalGroup, isExternalUsername } from "../../core/access/roles.ts";
-import { firstNames, type Grant, ownGrants, type Snapshot } from "../../core/access/snapshot.ts";
+import { firstNames, ownGrants, type Snapshot } from "../../core/access/snapshot.ts";
 import type { Action } from "../../core/administration/actions.ts";
 import { runCooperatively } from "../../core/base/cooperative-scheduling.ts";
 import { explainLogin, type Html, html } from "../../core/base/html.ts";

@@ -1,5 +1,5 @@
 import { randomBytes, randomUUID } from "node:crypto";
-import type { User } from "../../core/access/snapshot.ts";
+import type { User } from "../../core/access/grant.ts";
 import { epochSeconds } from "../../core/base/clock.ts";
 import { Refusal } from "../../core/base/refusal.ts";
 import { hashId } from "../../core/base/sealed-bytes.ts";

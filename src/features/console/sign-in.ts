@@ -1,5 +1,5 @@
 import { randomBytes } from "node:crypto";
-import type { User } from "../../core/access/snapshot.ts";
+import type { User } from "../../core/access/grant.ts";
 import { explainLogin, html, loginError, loginFields } from "../../core/base/html.ts";
 import { Refusal } from "../../core/base/refusal.ts";
 import { checkPassword } from "../../core/identity/login.ts";

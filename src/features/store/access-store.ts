@@ -6,6 +6,7 @@ import {
   type Holder,
   holderText,
   type Limits,
+  type User,
   updatedUser,
   userHolder,
   userOf,
@@ -29,7 +30,7 @@ import {
   writtenEntry,
 } from "../../core/access/records.ts";
 import { isExternalUsername } from "../../core/access/roles.ts";
-import { blankUser, type Snapshot, type User } from "../../core/access/snapshot.ts";
+import { blankUser, type Snapshot } from "../../core/access/snapshot.ts";
 import { runCooperatively } from "../../core/base/cooperative-scheduling.ts";
 import { Refusal } from "../../core/base/refusal.ts";
 import { renderTable } from "../../core/base/toml.ts";

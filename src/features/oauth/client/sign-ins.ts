@@ -3,8 +3,13 @@ import { isDeepStrictEqual } from "node:util";
 import type { JWTPayload } from "jose";
 import { LRUCache } from "lru-cache";
 import * as z from "zod";
-import { type Attributes, readAttributes, type Subject } from "../../../core/access/grant.ts";
-import type { Snapshot, User } from "../../../core/access/snapshot.ts";
+import {
+  type Attributes,
+  readAttributes,
+  type Subject,
+  type User,
+} from "../../../core/access/grant.ts";
+import type { Snapshot } from "../../../core/access/snapshot.ts";
 import { epochSeconds } from "../../../core/base/clock.ts";
 import { Refusal } from "../../../core/base/refusal.ts";
 import { hashId, seal, unseal } from "../../../core/base/sealed-bytes.ts";

@@ -1,10 +1,10 @@
 import type { AuthorizationDetail } from "oidc-provider";
 import * as z from "zod";
-import type { Subject } from "../../../core/access/grant.ts";
+import type { Subject, User } from "../../../core/access/grant.ts";
 import { effectiveGrants } from "../../../core/access/groups.ts";
 import { roleInForce } from "../../../core/access/policy.ts";
 import { EVERY_DATABASE, isDatabaseOrEvery } from "../../../core/access/roles.ts";
-import type { Snapshot, User } from "../../../core/access/snapshot.ts";
+import type { Snapshot } from "../../../core/access/snapshot.ts";
 import { epochSeconds } from "../../../core/base/clock.ts";
 import { Refusal } from "../../../core/base/refusal.ts";
 import { identify } from "../../../core/identity/authenticate.ts";
