@@ -31,7 +31,7 @@ function isPartial({ entry: { grant } }: TableRight): boolean {
   return (grant.columns ?? grant.writableColumns ?? grant.rowFilter) !== undefined;
 }
 
-function list(columns: readonly string[] = []): string {
+function list(columns: readonly string[]): string {
   return columns.length === 0 ? "none" : columns.map(quoteName).join(", ");
 }
 
@@ -51,7 +51,7 @@ function qualifiedNames(column: string, tables: readonly TableRight[]): string {
 export function checkColumns(
   node: OperationNode,
   own: readonly TableRight[],
-  others: readonly TableRight[] = [],
+  others: readonly TableRight[],
 ): void {
   const isSole = readsOneTable(node);
   for (const [position, columns] of node.columnUses) {

@@ -31,7 +31,7 @@ function beyond(names: readonly string[] = [], allowed: readonly string[] | unde
 }
 
 /** Explains why a condition denies everything: the user's record lacks a matching attribute. */
-function missingAttribute({ cmp, value }: RowCondition, user: User | undefined) {
+function attributeProblem({ cmp, value }: RowCondition, user: User | undefined) {
   if (typeof value !== "string" || !attributeReference.test(value)) return undefined;
   const attribute = value === "@username" ? "" : user?.attributes?.get(value.slice(1));
   if (attribute === undefined) {
@@ -141,8 +141,8 @@ function* lintGrant(snapshot: Snapshot, grant: Grant, { now, hasPreset }: Questi
   const hasRecord = username !== undefined && !isExternalUsername(username);
   const user = hasRecord ? snapshot.users.get(username) : undefined;
   for (const condition of hasRecord ? rowFilter : []) {
-    const missing = missingAttribute(condition, user);
-    if (missing !== undefined) yield missing;
+    const problem = attributeProblem(condition, user);
+    if (problem !== undefined) yield problem;
   }
   for (const table of tables) {
     const other = findOtherSpelling(grants, database, table, now);

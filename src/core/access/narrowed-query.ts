@@ -36,7 +36,7 @@ interface NarrowedAccess extends FilteredAccess, GivenRights<WantedTable & Given
   readonly context: DecisionContext;
   /** Index in a Batch. */
   readonly element: number;
-  readonly tally: LimitTotals;
+  readonly totals: LimitTotals;
 }
 
 /** A table that an access names, or its database without one. */
@@ -117,7 +117,7 @@ function checkReferences(referenced: readonly TableRight[]): void {
 
 /** The filters of all tables of an access, in the order of the query. @throws Denied */
 function narrow(judged: NarrowedAccess): readonly TableFilter[] {
-  const { access, rights, context, element, tally, operation } = judged;
+  const { access, rights, context, element, totals, operation } = judged;
   const { node } = access;
   requireNarrowable(judged);
   const tables = rights.flatMap(({ table, ...right }) =>
@@ -131,14 +131,14 @@ function narrow(judged: NarrowedAccess): readonly TableFilter[] {
   checkColumns(node, own, referenced);
   const isPreview = access.operation === "Preview";
   const hidden = own.find(({ entry }) => entry.grant.columns !== undefined);
-  if (isPreview) tally.limitPreview(element, hidden?.entry.grant.columns);
+  if (isPreview) totals.limitPreview(element, hidden?.entry.grant.columns);
   checkReferences(referenced);
   checkAliases(judged, own);
   const filters = [...filterRows(judged, node, own)];
   const nested = node.nested.map((inner) => ({ node: inner, tables: byNode.get(inner) ?? [] }));
   const limiters = findLimiters(judged);
   if (limiters.length > 0 || first.entry.grant.requireWhere !== undefined) {
-    const counted = { element, tally, isEngine: context.isEngine, isPreview, operation };
+    const counted = { element, totals, isEngine: context.isEngine, isPreview, operation };
     checkNumbers(counted, node, first, nested, limiters);
   }
   // Nested operations are judged as Selects of their own.
@@ -231,7 +231,7 @@ export function decideNarrowedQuery(
 ): QueryDecision {
   // Rows and lists are compared with row filters.
   operations.complete();
-  const tally = new LimitTotals(context.isEngine);
+  const totals = new LimitTotals(context.isEngine);
   const known: KnownEntries = new Map();
   const rowFilters: RowFilters = new Map();
   const decisions: Decision[] = [];
@@ -246,7 +246,7 @@ export function decideNarrowedQuery(
     const given = checkRights(snapshot, subject, access.database, wanted, context, known);
     if ("reason" in given) return deny(given);
     const operation = access.node.operation === "Select" ? undefined : operations.at(element);
-    const judging = { snapshot, subject, context, access, element, tally, operation };
+    const judging = { snapshot, subject, context, access, element, totals, operation };
     const judged = { ...given, ...judging, rowFilters };
     try {
       const filters = narrow(judged);
@@ -265,8 +265,8 @@ export function decideNarrowedQuery(
     allowed: reason === "allowed",
     reason,
     decisions,
-    limits: tally.limits(),
-    bytewise: tally.bytewise(),
+    limits: totals.limits(),
+    bytewise: totals.bytewise(),
     approvals,
     ...(approvals.length === 0 ? {} : { basis: approvalBasis(all, decisions) }),
   };

@@ -185,7 +185,7 @@ function decideAll(
   subject: Subject,
   permissions: readonly PermissionClass[],
   database: string,
-  now?: number,
+  now: number,
 ): Decision {
   let decision: Decision | undefined;
   for (const permission of permissions) {
@@ -239,7 +239,7 @@ export function decideWholeDatabase(
     (entry && needsApproval(entry.grant) ? { entry } : undefined) ??
     (boundary && { boundary: boundaryName(boundary) });
   const place = placeName(database, table);
-  return narrowing === undefined ? granted(given) : unnarrowable(place, narrowing, entry);
+  return narrowing === undefined ? granted(given) : denyWholePlace(place, narrowing, entry);
 }
 
 /**
@@ -297,7 +297,7 @@ export function mayUseInside(
   );
 }
 
-function unnarrowable(
+function denyWholePlace(
   place: string,
   narrowing: Pick<Objection, "entry" | "boundary">,
   entry?: DecidingEntry,
@@ -316,7 +316,7 @@ export function wholeDatabaseDenial(
   if (!mayBeNarrowed(snapshot, subject, origin)) return undefined;
   const boundaries = boundariesFor(snapshot, subject, database, origin);
   const narrowing = narrowingOn(snapshot, subject, database, boundaries, Date.now());
-  return narrowing && unnarrowable(database, narrowing);
+  return narrowing && denyWholePlace(database, narrowing);
 }
 
 export function visibilityDenial(
@@ -384,7 +384,7 @@ export interface AccessExplanation extends Decision {
   readonly approvals?: readonly ApprovalRule[];
 }
 
-function within(grant: Grant, boundaries: readonly Boundary[]): Grant {
+function withBoundaries(grant: Grant, boundaries: readonly Boundary[]): Grant {
   const { tables: _, maxRows, maxChanges, ...rest } = grant;
   const rows = lowest([maxRows, ...boundaries.map((one) => one.maxRows)]);
   const changes = lowest([maxChanges, ...boundaries.map((one) => one.maxChanges)]);
@@ -419,7 +419,7 @@ export function explainAccess(
   const approvals = [...neededApprovals(database, given)];
   return {
     ...granted(given),
-    ...(entry === undefined ? {} : { grant: within(entry.grant, given.boundaries) }),
+    ...(entry === undefined ? {} : { grant: withBoundaries(entry.grant, given.boundaries) }),
     ...(approvals.length === 0 ? {} : { approvals }),
   };
 }

@@ -240,7 +240,7 @@ export interface FilteredAccess {
   readonly subject: Subject;
   readonly access: Access;
   /** Gets the columns that the engine compares by bytes. */
-  readonly tally: { compareBytes(columns: BytewiseColumns): void };
+  readonly totals: { compareBytes(columns: BytewiseColumns): void };
   readonly rowFilters: RowFilters;
   readonly operation: Operation | undefined;
 }
@@ -264,7 +264,7 @@ export function filterRows(
 }
 
 function filterTable(
-  { snapshot, subject, access: { database }, tally, rowFilters, operation }: FilteredAccess,
+  { snapshot, subject, access: { database }, totals, rowFilters, operation }: FilteredAccess,
   node: OperationNode,
   { table, name, entry }: TableRight,
   spelling: ColumnSpelling,
@@ -278,7 +278,7 @@ function filterTable(
   }
   const isPinned = node.operation === "Update" || node.operation === "Delete";
   if (isPinned && requireWhere !== undefined) {
-    tally.compareBytes({ database, table, bytewise: requireWhere });
+    totals.compareBytes({ database, table, bytewise: requireWhere });
   }
   if (rowFilter === undefined) return undefined;
   let filter = rowFilters.get(entry);
@@ -296,7 +296,7 @@ function filterTable(
   const writes = isWritten && node.outer === undefined;
   if (writes) checkContents(operation, filter, entry);
   const bytewise = filter.map(({ column }) => column);
-  tally.compareBytes({ database, table, bytewise, ...(writes ? { written: filter } : {}) });
+  totals.compareBytes({ database, table, bytewise, ...(writes ? { written: filter } : {}) });
   if (!isSelective) return undefined;
   const toTerm = ({ column, cmp, value }: RowCondition): Term => ({
     column: spelling.isQualified ? `${name}.${column}` : column,

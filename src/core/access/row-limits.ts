@@ -116,7 +116,7 @@ interface Totals {
 
 /** Adds up the numbers of rows of all elements of a query. */
 export class LimitTotals {
-  readonly #tallies = new Map<Limits, Totals>();
+  readonly #totals = new Map<Limits, Totals>();
   readonly #isEngine: boolean;
   readonly #previews: ElementLimit[] = [];
   readonly #bytewise = new Map<string, BytewiseColumns>();
@@ -128,17 +128,17 @@ export class LimitTotals {
   /** @throws Denied */
   add(element: number, extent: Extent, limiter: Limiter): void {
     const none = { selected: 0, changed: 0, changing: [], returning: [], isChangeKnown: true };
-    const tally: Totals = this.#tallies.get(limiter.limits) ?? none;
-    this.#tallies.set(limiter.limits, tally);
-    this.#addRows(element, extent, limiter, tally);
-    this.#addChanges(element, extent, limiter, tally);
+    const totals: Totals = this.#totals.get(limiter.limits) ?? none;
+    this.#totals.set(limiter.limits, totals);
+    this.#addRows(element, extent, limiter, totals);
+    this.#addChanges(element, extent, limiter, totals);
   }
 
   #addRows(
     element: number,
     { isUnlimited, readsSelect = false, selected, includes = false, returned }: Extent,
     limiter: Limiter,
-    tally: Totals,
+    totals: Totals,
   ): void {
     const { maxRows } = limiter.limits;
     if (maxRows === undefined) return;
@@ -147,25 +147,25 @@ export class LimitTotals {
       const message = `Add a limit of at most ${counted(maxRows, "row")}${place}; continue with after or offset`;
       throw new Denied({ reason: "limit_required", message, ...limiter.by });
     }
-    if (returned === undefined) tally.returning.push(element);
+    if (returned === undefined) totals.returning.push(element);
     if (returned === undefined && !this.#isEngine) {
       const message = `Omit returning: at most ${counted(maxRows, "row")} may be returned, and this database cannot enforce that`;
       throw new Denied({ reason: "not_narrowable", message, ...limiter.by });
     }
-    tally.selected += selected + (returned ?? 0);
-    if (tally.selected <= maxRows) return;
+    totals.selected += selected + (returned ?? 0);
+    if (totals.selected <= maxRows) return;
     const limits = includes ? "the limits, also of include (100 without one)" : "the limit";
     const message = `At most ${counted(maxRows, "row")} may be returned, by all elements of a Batch together: lower ${limits}, and continue with after or offset`;
     throw new Denied({ reason: "limit_too_high", message, ...limiter.by });
   }
 
-  #addChanges(element: number, { changed }: Extent, limiter: Limiter, tally: Totals): void {
+  #addChanges(element: number, { changed }: Extent, limiter: Limiter, totals: Totals): void {
     const { maxChanges } = limiter.limits;
     if (maxChanges === undefined) return;
-    if (changed === undefined || changed > 0) tally.changing.push(element);
-    if (changed === undefined) tally.isChangeKnown = false;
-    tally.changed += changed ?? 0;
-    if (tally.changed <= maxChanges) return;
+    if (changed === undefined || changed > 0) totals.changing.push(element);
+    if (changed === undefined) totals.isChangeKnown = false;
+    totals.changed += changed ?? 0;
+    if (totals.changed <= maxChanges) return;
     const message = `At most ${counted(maxChanges, "row")} may be changed, by all elements of a Batch together: change fewer`;
     throw new Denied({ reason: "too_many_changes", message, ...limiter.by });
   }
@@ -188,15 +188,17 @@ export class LimitTotals {
   }
 
   limits(): ElementLimit[] {
-    const totals = Array.from(this.#tallies, ([{ maxRows, maxChanges }, tally]) => [
-      ...(maxChanges === undefined || tally.isChangeKnown
-        ? []
-        : [{ elements: tally.changing, changes: maxChanges }]),
-      ...(maxRows === undefined || tally.returning.length === 0
-        ? []
-        : [{ elements: tally.returning, rows: maxRows - tally.selected }]),
-    ]).flat();
-    return [...totals, ...this.#previews];
+    const limits: ElementLimit[] = [];
+    for (const [{ maxRows, maxChanges }, totals] of this.#totals) {
+      const { changing, returning, selected, isChangeKnown } = totals;
+      if (maxChanges !== undefined && !isChangeKnown) {
+        limits.push({ elements: changing, changes: maxChanges });
+      }
+      if (maxRows !== undefined && returning.length > 0) {
+        limits.push({ elements: returning, rows: maxRows - selected });
+      }
+    }
+    return [...limits, ...this.#previews];
   }
 }
 
@@ -246,7 +248,7 @@ interface NestedTables {
 interface Counted {
   /** Index in a Batch. */
   readonly element: number;
-  readonly tally: LimitTotals;
+  readonly totals: LimitTotals;
   readonly isEngine: boolean;
   readonly isPreview: boolean;
   /** Undefined for a Select. */
@@ -256,11 +258,11 @@ interface Counted {
 /**
  * Checks how many rows an operation returns and changes, as far as that is known.
  *
- * @param first the table that is changed, whose entry may require a `where`
+ * @param table the one that is changed, whose entry may require a `where`
  * @throws Denied
  */
 export function checkNumbers(
-  { element, tally, isEngine, isPreview, operation }: Counted,
+  { element, totals, isEngine, isPreview, operation }: Counted,
   node: OperationNode,
   { table, entry }: TableRight,
   nested: readonly NestedTables[],
@@ -279,7 +281,7 @@ export function checkNumbers(
     const isChanged = limiter.by.entry === undefined || limiter.limits === entry.grant;
     const changed = isChanged ? extent.changed : 0;
     const includes = times.length > 0;
-    tally.add(element, { ...extent, changed, selected, includes, readsSelect }, limiter);
+    totals.add(element, { ...extent, changed, selected, includes, readsSelect }, limiter);
   }
 }
 
