@@ -52,30 +52,31 @@ export async function openAccessFile(
   let snapshot = emptySnapshot;
   let stale = false;
   const reloads = new Turns();
-  let next: { reload: Promise<void>; expected: ParsedAccess | undefined } | undefined;
+  /** The reload that begins after the current one. */
+  let queued: { reload: Promise<void>; expected: ParsedAccess | undefined } | undefined;
   const listeners: ((event: ReloadEvent) => void)[] = [];
 
   function notify(event: ReloadEvent): void {
     for (const listener of listeners) listener(event);
   }
 
-  function accept(next: ParsedAccess): void {
+  function accept(found: ParsedAccess): void {
     const wasLarge = isLarge;
-    const warning = sizeWarning(next.bytes.length);
+    const warning = sizeWarning(found.bytes.length);
     isLarge = warning !== undefined;
     if (warning !== undefined && !wasLarge) options.warn?.(warning);
-    parsed = next;
-    snapshot = next.snapshot;
+    parsed = found;
+    snapshot = found.snapshot;
   }
 
   async function reloadNow(expected: ParsedAccess | undefined): Promise<void> {
     try {
-      const next = await readAccessFile(file, options, expected ?? parsed);
-      if (next.snapshot.version === snapshot.version && !stale) return;
-      const diff = await runCooperatively(diffSteps(snapshot, next.snapshot));
-      if (next !== expected) await options.beforeChange?.();
+      const found = await readAccessFile(file, options, expected ?? parsed);
+      if (found.snapshot.version === snapshot.version && !stale) return;
+      const diff = await runCooperatively(diffSteps(snapshot, found.snapshot));
+      if (found !== expected) await options.beforeChange?.();
       const previous = snapshot;
-      accept(next);
+      accept(found);
       stale = false;
       notify({ kind: "loaded", previous, snapshot, diff });
     } catch (error) {
@@ -86,9 +87,9 @@ export async function openAccessFile(
 
   // One at a time, so that an older read can never replace a newer one. Calls made before the next
   // one starts share it.
-  function reload(expected = next?.expected): Promise<void> {
-    next = { reload: next?.reload ?? reloads.run(begin), expected };
-    return next.reload;
+  function reload(expected = queued?.expected): Promise<void> {
+    queued = { reload: queued?.reload ?? reloads.run(begin), expected };
+    return queued.reload;
   }
 
   async function reloadUntilRead(expected?: ParsedAccess): Promise<void> {
@@ -97,8 +98,8 @@ export async function openAccessFile(
   }
 
   function begin(): Promise<void> {
-    const expected = next?.expected;
-    next = undefined;
+    const expected = queued?.expected;
+    queued = undefined;
     return reloadNow(expected);
   }
 

@@ -305,14 +305,14 @@ interface Stall {
 
 /**
  * Cuts answers that the client does not read, because their buffers are needed for others, and
- * those that `requireAllowed` refuses. A request that is answered at once pays nothing for this.
+ * those that are no longer allowed. A request that is answered at once pays nothing for this.
  *
  * @param open the answers under way; each must keep its identity between checks
- * @param requireAllowed cuts the answer itself, or does nothing
+ * @param cutOnceRefused cuts an answer that is no longer allowed
  */
 export function limitAnswers<Answer extends { readonly response: ServerResponse }>(
   open: () => Iterable<Answer>,
-  requireAllowed: (answer: Answer) => void,
+  cutOnceRefused: (answer: Answer) => void,
   timeoutMs = CLIENT_TIMEOUT_MS,
 ): NodeJS.Timeout {
   const stalls = new WeakMap<ServerResponse, Stall>();
@@ -333,7 +333,7 @@ export function limitAnswers<Answer extends { readonly response: ServerResponse 
     () => {
       for (const answer of open()) {
         if (isStalled(answer.response)) answer.response.destroy();
-        else requireAllowed(answer);
+        else cutOnceRefused(answer);
       }
     },
     Math.min(INTERVAL_MS, timeoutMs / 4),

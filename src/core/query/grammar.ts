@@ -18,7 +18,7 @@ interface GrammarOptions {
   readonly level?: Level;
 }
 
-export interface Operation {
+export interface GrammarOperation {
   readonly name: string;
   readonly word: Word;
   readonly permissions: readonly PermissionClass[];
@@ -31,9 +31,9 @@ export interface Operation {
 export interface Grammar {
   readonly level: Level;
   readonly extraFields: ReadonlySet<string>;
-  readonly operations: ReadonlyMap<string, Operation>;
+  readonly operations: ReadonlyMap<string, GrammarOperation>;
   /** The operations, the most likely first. */
-  readonly inOrder: readonly Operation[];
+  readonly inOrder: readonly GrammarOperation[];
 }
 
 export const batchKey = "Batch";
@@ -59,7 +59,7 @@ export function createGrammar(options: GrammarOptions): Grammar {
     .map((name) => ({ name, ...definitions[name] }))
     .filter((definition) => level === "full" || definition.level !== "full")
     .map(
-      ({ name, permissions, effect, inBatch, fields, check }): Operation => ({
+      ({ name, permissions, effect, inBatch, fields, check }): GrammarOperation => ({
         name,
         permissions,
         inBatch,
@@ -70,7 +70,7 @@ export function createGrammar(options: GrammarOptions): Grammar {
       }),
     );
   const configured = Object.entries(operations).map(
-    ([name, permission]): Operation => ({
+    ([name, permission]): GrammarOperation => ({
       name,
       word: new Word(name),
       permissions: [permission],

@@ -13,8 +13,8 @@ import {
   batchKey,
   foreignOperationKey,
   type Grammar,
+  type GrammarOperation,
   LARGEST_BATCH,
-  type Operation,
 } from "./grammar.ts";
 import { fullOnly } from "./kind.ts";
 import { type Body, OperationNode } from "./node.ts";
@@ -23,7 +23,7 @@ import { type Access, ParsedOperations, type Query } from "./query.ts";
 import { QueryRefused } from "./refusal.ts";
 import { meantOperation } from "./synonyms.ts";
 import { QueryTape } from "./tape.ts";
-import type { Operation as ParsedOperation } from "./tree.ts";
+import type { Operation } from "./tree.ts";
 
 /** Some callers send SQL or the language of another database, so they learn what to send. */
 function requireObject({ bytes, position: start }: QueryTape): void {
@@ -47,7 +47,7 @@ class QueryParser {
   readonly #tape: QueryTape;
   readonly #grammar: Grammar;
   readonly #accesses: Access[] = [];
-  readonly #operations: ParsedOperation[] = [];
+  readonly #operations: Operation[] = [];
   readonly #deferred: Deferred[] = [];
   readonly #changes = new Map<number, OperationNode>();
   readonly #body: Body;
@@ -115,7 +115,7 @@ class QueryParser {
     throw tape.refusal(isOperation ? "several_operations" : "unknown_field", problem, second);
   }
 
-  #operation(key: number, isInBatch = false): Operation {
+  #operation(key: number, isInBatch = false): GrammarOperation {
     for (const operation of this.#grammar.inOrder) {
       if (this.#tape.is(key, operation.word)) return operation;
     }
@@ -127,7 +127,7 @@ class QueryParser {
     throw this.#tape.refusal("unknown_operation", problem, key);
   }
 
-  #batchOperation(key: number): Operation {
+  #batchOperation(key: number): GrammarOperation {
     const name = this.#tape.name(key);
     const operation = name === batchKey ? undefined : this.#operation(key, true);
     if (operation?.inBatch === true) return operation;
@@ -136,7 +136,7 @@ class QueryParser {
     throw this.#tape.refusal("not_in_batch", problem, key);
   }
 
-  #parseOperation(key: number, { name, shape, check, permissions, reads }: Operation): void {
+  #parseOperation(key: number, { name, shape, check, permissions, reads }: GrammarOperation): void {
     const tape = this.#tape;
     const token = key + STRIDE;
     const index = this.#accesses.length;
