@@ -164,7 +164,7 @@ function viewOutcome(
   caller: QueryCaller,
   { query, decided, body, ...outcome }: PredictedOutcome,
 ): object {
-  const toView = (terms: readonly Term[] = []): unknown[] =>
+  const toView = (terms: readonly Term[]): unknown[] =>
     terms.map((term) => parseUnrounded(termText(term)));
   const decisions = (decided?.decisions ?? []).map(({ filters, ...decision }, at) => {
     const { operation, database, tables } = query?.accesses[at] ?? {};

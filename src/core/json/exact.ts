@@ -327,8 +327,8 @@ export class Deferred {
     this.#name = name;
   }
 
-  *read(readNumber?: ReadNumber): Steps<Parsed> {
-    const value = yield* parseExactInSteps(decodeText(this.#source), readNumber, this.hasObject);
+  *read(): Steps<Parsed> {
+    const value = yield* parseExactInSteps(decodeText(this.#source), exactNumber, this.hasObject);
     this.#owner[this.#name] = value;
     return value;
   }

@@ -240,7 +240,7 @@ export class Tape {
   /**
    * Reads past the key of a row. It may also read past whole cells and rows before it.
    *
-   * @param until an offset beyond which it should not begin a row
+   * @param _until an offset beyond which it should not begin a row
    * @returns the offset of the value
    */
   protected rowKey(position: number, _until: number): number {
@@ -267,7 +267,7 @@ export class Tape {
   }
 
   /** Reads about `length` bytes. True once all is read. @throws JsonFault */
-  run(length: number = Number.POSITIVE_INFINITY): boolean {
+  run(length: number): boolean {
     const { bytes } = this;
     const until = this.#position + length;
     let position = this.#position;

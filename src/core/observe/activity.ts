@@ -95,7 +95,7 @@ export function createActivityRecorder(place: ActivityStorage, log: Log) {
     note(
       user: string,
       client: string | undefined,
-      { isLogin = false, token }: { isLogin?: boolean; token?: string | undefined } = {},
+      { isLogin, token }: { isLogin: boolean; token?: string | undefined },
     ): void {
       const now = epochSeconds();
       const keys = client === undefined ? [user] : [user, activityKey(user, client)];

@@ -195,7 +195,7 @@ export function passedHeaders(
   headers: IncomingHttpHeaders,
   policy: HeaderPolicy,
   fromTrustedPeer: boolean,
-  isWritten: (name: string) => boolean = () => false,
+  isWritten: (name: string) => boolean,
 ): Record<string, string | string[]> {
   const isAllowed = (name: string): boolean => {
     if (isWritten(name)) return false;

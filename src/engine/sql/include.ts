@@ -62,7 +62,7 @@ export function isFixed({ where, compute, include = [] }: Include): boolean {
 export function planIncludes<Kind extends ColumnKind>(
   planner: SelectPlanner<Kind>,
   outer: OuterSelect<Kind>,
-  includes: readonly Include[] = [],
+  includes: readonly Include[],
 ): Included<Kind>[] {
   const names = rowKeys(outer.columns);
   return includes.map((include) => {

@@ -49,7 +49,7 @@ function mayOnA(user: string, right: string): boolean {
   return writers.includes(user) || (readers.includes(user) && right === "SELECT");
 }
 
-const search = (body: Json, index = A): SuiteRequest => post(`/${index}/_search`, body);
+const search = (body: Json, index: string): SuiteRequest => post(`/${index}/_search`, body);
 const find = (query: Json, index = A): SuiteRequest => search({ query }, index);
 
 function lines(path: string, ...items: readonly Json[]): SuiteRequest {

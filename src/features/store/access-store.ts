@@ -85,7 +85,7 @@ export async function previewAccess(
   { snapshot: before }: SharedState,
   replacement: Replacement,
   version: number,
-  force = false,
+  force: boolean,
 ): Promise<Snapshot> {
   const after = await runCooperatively(replaceRecords(before, replacement, String(version)));
   if (!force) await runCooperatively(requireRemainingOwners(before, after));
@@ -126,7 +126,7 @@ async function writeAccess(
 export async function replaceAccess(
   store: Pick<StoreAccess, "state" | "writer">,
   plan: ReplacementPlan,
-  options?: ChangeOptions,
+  options: ChangeOptions,
 ): Promise<Snapshot> {
   const planned = (current: Snapshot) => ({ replacement: plan(current), changes: [] });
   return (await writeAccess(store, planned, options)).snapshot;
