@@ -134,8 +134,8 @@ async function openAccess(base: Base, revocations: LiveRevocations): Promise<Acc
   opened.defer(() => access.close());
   metrics?.reloaded(access.version);
   await warnOfSuspiciousRules(records, access.snapshot);
-  if (storesAccess(loaded.configuration) && leads(member)) {
-    const file = loaded.configuration.auth.access_control_file;
+  if (storesAccess(configuration) && leads(member)) {
+    const file = configuration.auth.access_control_file;
     const watch = watchFile(file, () => {
       if (existsSync(file)) {
         log.warn({ file }, "edits of this file are ignored: users and grants are in the store");
@@ -285,7 +285,7 @@ async function openIdentity(
         "a password hash could not be upgraded to the configured costs",
       ),
   };
-  return { keys, revocations, tokens, inventory, login, passwords: new VerifiedPasswords(login) };
+  return { keys, tokens, inventory, login, passwords: new VerifiedPasswords(login) };
 }
 
 /** Loads nothing without external issuers. */
@@ -592,6 +592,7 @@ export async function openGateway(
     transportHeaders: transportHeaders(configuration),
     access,
     lease: store?.replica,
+    revocations,
     ...identity,
     issuers,
     routing,
@@ -616,7 +617,7 @@ export async function openGateway(
     shared,
     approvals,
     issuers,
-    signIns: await openSignIns(base, identity.revocations, issuers),
+    signIns: await openSignIns(base, revocations, issuers),
     schema: openSchema(gateway),
     preset,
     mcp: Promise.withResolvers<McpEndpoint>(),

@@ -71,7 +71,7 @@ async function serve(
   const requestId = "test";
   const sink = new ClientAnswer({
     response,
-    answerHeaders: [],
+    addedHeaders: [],
     fail: (error) => fail(response, error),
   });
   if (url === "/healthz") {

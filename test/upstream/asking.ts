@@ -44,7 +44,7 @@ export function queryFor(
 ): [DatabaseQuery, AnswerSink] {
   const sink = new ClientAnswer({
     response,
-    answerHeaders: [],
+    addedHeaders: [],
     fail(error: unknown) {
       const code = error instanceof Error && "code" in error ? String(error.code) : "unknown";
       response.writeHead(502).end(code);

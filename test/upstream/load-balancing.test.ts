@@ -211,7 +211,7 @@ t.test("an upload that waits for an ejected backend goes to another one", async 
     response.setMaxListeners(20);
     const headers = { "content-length": request.headers["content-length"] };
     const slot = { user: "alice", authorizeAgain() {} };
-    const stream = { request, response, headers, answerHeaders: [], slot, body: request };
+    const stream = { request, response, headers, addedHeaders: [], slot, body: request };
     group.forwardStream(stream).catch(() => response.writeHead(503).end());
   });
   const url = `http://127.0.0.1:${await listening(t, server)}/query`;

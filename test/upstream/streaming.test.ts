@@ -121,7 +121,7 @@ t.test("a response that is cut as its head arrives is not passed on", async (t) 
     const server = createServer((request, response) => {
       const cut = () => response.destroy();
       subscribe("http.client.response.finish", cut);
-      const done = proxy.forward({ request, response, headers: {}, answerHeaders: [] });
+      const done = proxy.forward({ request, response, headers: {}, addedHeaders: [] });
       forwarded.resolve(done.finally(() => unsubscribe("http.client.response.finish", cut)));
     });
     await t.rejects(ask(`http://127.0.0.1:${await listening(t, server)}`));

@@ -526,7 +526,7 @@ async function handle(gateway: Gateway, exchange: Exchange, body: Buffer): Promi
   checkReadWhileOpen(exchange, prepared);
   const answer = new ClientAnswer({
     response,
-    answerHeaders: commonHeaders(exchange),
+    addedHeaders: commonHeaders(exchange),
     fail: (error) => reject(gateway, exchange, error),
   });
   prepared.database.run(prepared, answer);

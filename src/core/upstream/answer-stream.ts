@@ -61,8 +61,8 @@ export type SelectHeaders = (status: number, rawHeaders: readonly string[]) => r
 
 interface ClientAnswerOptions {
   readonly response: ServerResponse;
-  /** Alternating names and values. */
-  readonly answerHeaders: readonly string[];
+  /** The gateway's own, alternating names and values. */
+  readonly addedHeaders: readonly string[];
   readonly receive?: AnswerSink["receive"];
   /** Absent if all may pass. */
   readonly selectHeaders?: SelectHeaders;
@@ -100,7 +100,7 @@ export class ClientAnswer implements AnswerSink {
     const rawHeaders = this.#options.selectHeaders?.(status, raw) ?? raw;
     // A 304 to a query or a message never replaces content.
     const own = status === NOT_MODIFIED ? withoutLength(rawHeaders) : rawHeaders;
-    this.#response.writeHead(status, answerHeaders(own).concat(this.#options.answerHeaders));
+    this.#response.writeHead(status, answerHeaders(own).concat(this.#options.addedHeaders));
     if (isStream) flushHead(this.#response);
   }
 

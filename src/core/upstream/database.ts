@@ -21,7 +21,8 @@ export interface RunReport {
   readonly denied?: string | undefined;
 }
 
-interface Asked {
+/** What every request to a database has. */
+interface DatabaseRequest {
   /** Slots are shared fairly between users. */
   readonly user: string;
   readonly requestId: string;
@@ -36,7 +37,7 @@ interface Asked {
 }
 
 /** A query that was judged, with what the judgment limits. */
-export interface DatabaseQuery extends Asked {
+export interface DatabaseQuery extends DatabaseRequest {
   readonly query: Query;
   /** The bytes for a foreign upstream. */
   readonly body: Buffer;
@@ -52,12 +53,12 @@ export interface DatabaseQuery extends Asked {
 }
 
 /** Asks for the databases, the tables of a database, or the columns of a table. */
-export interface SchemaQuery extends Asked {
+export interface SchemaQuery extends DatabaseRequest {
   readonly schema: readonly string[];
 }
 
 /** A request in the interface of another database server, with its body in memory. */
-export interface ForwardedRequest extends Asked {
+export interface ForwardedRequest extends DatabaseRequest {
   readonly method: string;
   /** With its query. */
   readonly path: string;
@@ -166,7 +167,7 @@ export function overloaded(): Refusal {
  */
 export function withSlot(
   limiter: FairQueue,
-  { user, authorizeAgain }: Pick<Asked, "user" | "authorizeAgain">,
+  { user, authorizeAgain }: Pick<DatabaseRequest, "user" | "authorizeAgain">,
   sink: AnswerSink,
   run: () => void,
   onDismissed?: () => void,

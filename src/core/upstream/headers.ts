@@ -187,11 +187,11 @@ export function forwardable(names: readonly string[]): ReadonlySet<string> {
 }
 
 /**
- * The client headers that may pass.
+ * The client headers sent to a proxied server (all but those that are never forwarded).
  *
  * @param isWritten true for headers that the caller writes itself
  */
-export function passedHeaders(
+export function proxyHeaders(
   headers: IncomingHttpHeaders,
   policy: HeaderPolicy,
   fromTrustedPeer: boolean,

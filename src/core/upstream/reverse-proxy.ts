@@ -23,7 +23,8 @@ export interface StreamForward {
    * is sent only if they state its length.
    */
   readonly headers: NodeJS.Dict<string | string[]>;
-  readonly answerHeaders: readonly string[];
+  /** Of the gateway itself, for the answer. */
+  readonly addedHeaders: readonly string[];
   /** Absent if all may pass. */
   readonly selectHeaders?: SelectHeaders;
   /** Read instead of the request. Its errors end the stream. */
@@ -59,7 +60,7 @@ async function requireNoContradiction(answer: IncomingMessage, status: number): 
 }
 
 async function passOn(answer: IncomingMessage, { stream, fail }: PendingForward): Promise<void> {
-  const { request, response, headers: sent, answerHeaders: added } = stream;
+  const { request, response, headers: sent, addedHeaders } = stream;
   const { method } = request;
   const { statusCode: status = 0 } = answer;
   try {
@@ -69,7 +70,7 @@ async function passOn(answer: IncomingMessage, { stream, fail }: PendingForward)
     if (response.destroyed) return;
     const raw = stream.selectHeaders?.(status, answer.rawHeaders) ?? answer.rawHeaders;
     const own = status === NOT_MODIFIED && !mayStateLength(method, sent) ? withoutLength(raw) : raw;
-    response.writeHead(status, [...answerHeaders(own), ...added]);
+    response.writeHead(status, [...answerHeaders(own), ...addedHeaders]);
   } catch (error) {
     answer.destroy();
     fail(error);

@@ -3,38 +3,38 @@ import { Refusal, type RefusalCode } from "../base/refusal.ts";
 import { parseIfJson } from "../json/exact.ts";
 import type { QueryAnswer } from "./answer-stream.ts";
 
-/** An optional note on a table. Ignored if another engine writes it differently. */
-function remark<Of extends z.ZodType>(schema: Of) {
+/** An optional key, ignored if another engine writes it differently. */
+function lenient<Of extends z.ZodType>(schema: Of) {
   return schema.optional().catch(undefined);
 }
-const words = remark(z.string());
-const mark = remark(z.literal(true));
+const optionalText = lenient(z.string());
+const optionalTrue = lenient(z.literal(true));
 const column = z.object({
   name: z.string(),
   type: z.string(),
   primary_key: z.boolean(),
   nullable: z.boolean(),
-  value_type: words,
-  labels: remark(z.array(z.string())),
-  unique: mark,
-  serial: mark,
-  computed: mark,
-  default: words,
-  references: words,
-  comment: words,
+  value_type: optionalText,
+  labels: lenient(z.array(z.string())),
+  unique: optionalTrue,
+  serial: optionalTrue,
+  computed: optionalTrue,
+  default: optionalText,
+  references: optionalText,
+  comment: optionalText,
 });
 const table = z.object({
   columns: z.array(column),
-  keys: remark(z.array(z.array(z.string()))),
-  view: mark,
-  rows: remark(z.number().int().nonnegative()),
-  comment: words,
+  keys: lenient(z.array(z.array(z.string()))),
+  view: optionalTrue,
+  rows: lenient(z.number().int().nonnegative()),
+  comment: optionalText,
 });
 export const databaseList = z.object({ data: z.object({ databases: z.array(z.string()) }) });
 const tables = z.object({
   tables: z.array(z.string()),
   /** Tables whose names no query can contain. */
-  unavailable: remark(z.array(z.string())),
+  unavailable: lenient(z.array(z.string())),
 });
 export const tableList = z.object({ data: tables });
 export const tableDescription = z.object({ data: table });
@@ -61,16 +61,17 @@ const FRESH_MS = 5000;
 /** Types whose values may be arrays or objects. */
 const compound = /^jsonb?$|\[\]$|^point$|^geometry/i;
 
-type Found = boolean | undefined;
+/** Whether an upstream describes its databases. Undefined if unknown. */
+type Offer = boolean | undefined;
 
 /**
  * Remembers for a few seconds whether an upstream describes its databases. It may come up later, or
  * be replaced. While it is unreachable, the last result stays, and later requests report why.
  */
 function offerAt<Caller>({ get }: SchemaUpstream<Caller>) {
-  let known: Found;
+  let known: Offer;
   let freshUntil = Number.NEGATIVE_INFINITY;
-  return async (caller: Caller, signal: AbortSignal): Promise<Found> => {
+  return async (caller: Caller, signal: AbortSignal): Promise<Offer> => {
     if (performance.now() < freshUntil) return known;
     const found = await get(caller, [], signal).then(isOffer, () => undefined);
     if (found === undefined) return known;
@@ -102,7 +103,7 @@ function read<Schema extends z.ZodType>(
   return parsed.data;
 }
 
-function isOffer({ status, body }: QueryAnswer): Found {
+function isOffer({ status, body }: QueryAnswer): Offer {
   const answer = parseIfJson(body.toString());
   if (databaseList.safeParse(answer).success || unavailable.safeParse(answer).success) return true;
   return status < 500 ? false : undefined;
@@ -148,7 +149,7 @@ export function createSchemaSource<Caller>(options: {
   return {
     describeTable,
     /** Whether any upstream describes its databases. Undefined if unknown. Never throws. */
-    async isOffered(caller: Caller, signal: AbortSignal): Promise<Found> {
+    async isOffered(caller: Caller, signal: AbortSignal): Promise<Offer> {
       const offers = await Promise.all(upstreams.map(({ isOffered }) => isOffered(caller, signal)));
       if (offers.includes(true)) return true;
       return offers.includes(undefined) ? undefined : false;

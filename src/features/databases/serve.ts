@@ -210,7 +210,7 @@ const hasChecked = memoizeLast((raw: readonly string[]): boolean =>
  *
  * @throws Refusal `upstream_broken` for a 401, which is not about the client's credential
  */
-function passedHeaders(
+function safeAnswerHeaders(
   { peer: { proto, host = "" } }: Exchange,
   status: number,
   raw: readonly string[],
@@ -422,8 +422,8 @@ export class PresetServer {
   #send(gateway: Gateway, exchange: Exchange, sent: ForwardedRequest): void {
     const sink = new ClientAnswer({
       response: exchange.response,
-      answerHeaders: upstreamHeaders(exchange),
-      selectHeaders: (status, raw) => passedHeaders(exchange, status, raw),
+      addedHeaders: upstreamHeaders(exchange),
+      selectHeaders: (status, raw) => safeAnswerHeaders(exchange, status, raw),
       fail: (error) => reject(gateway, exchange, error),
     });
     gateway.routing.databaseOf(undefined).forward(sent, sink);
@@ -447,8 +447,8 @@ export class PresetServer {
       request,
       response,
       headers: { ...headers, ...framed },
-      answerHeaders: upstreamHeaders(exchange),
-      selectHeaders: (status, raw) => passedHeaders(exchange, status, raw),
+      addedHeaders: upstreamHeaders(exchange),
+      selectHeaders: (status, raw) => safeAnswerHeaders(exchange, status, raw),
       isEndless,
       // A feed would keep a connection from all others for as long as it lasts.
       ...(isEndless ? {} : { slot: { user, authorizeAgain } }),
@@ -467,7 +467,7 @@ export class PresetServer {
     const answer = await this.#lookups.send(exchange, sent);
     requireStillGood(gateway, exchange);
     exchange.verdict.requireStillAllowed?.();
-    const passed = passedHeaders(exchange, answer.status, answer.headers);
+    const passed = safeAnswerHeaders(exchange, answer.status, answer.headers);
     let body: Buffer = answer.body;
     if (answer.status >= 200 && answer.status < 300 && change !== undefined) {
       const read = readAnswer(answer.body);

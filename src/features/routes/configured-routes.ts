@@ -334,11 +334,11 @@ async function handle(
   exchange.verdict.allow();
   const { request, response } = exchange;
   const { method = "" } = request;
-  const answerHeaders = (settings.pages ? commonHeaders : upstreamHeaders)(exchange);
+  const addedHeaders = (settings.pages ? commonHeaders : upstreamHeaders)(exchange);
   // A public route has no identity.
   const selectHeaders = (_: number, raw: readonly string[]) =>
     identity === undefined ? raw : privateHeaders(raw);
-  const stream = { request, response, headers, answerHeaders, selectHeaders };
+  const stream = { request, response, headers, addedHeaders, selectHeaders };
   exchange.forwardUpstream({ method, headers, target: gateway.tracing?.upstream });
   exchange.sendContinue();
   exchange.verdict.checkWhileOpen(() => requireStillAllowed(gateway, exchange, settings));

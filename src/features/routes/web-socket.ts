@@ -38,7 +38,7 @@ function splice(client: Socket, upstream: Socket, idleTimeout: number): void {
 
 /** Client data is forwarded only after the upstream has agreed to the handshake. */
 export function asWebSocket(stream: StreamForward, idleTimeoutMs: number): StreamForward {
-  const { request, response, headers, answerHeaders: added } = stream;
+  const { request, response, headers, addedHeaders } = stream;
   const ofConnection = ["Connection", "Upgrade", "Upgrade", "websocket"];
   return {
     ...stream,
@@ -47,7 +47,11 @@ export function asWebSocket(stream: StreamForward, idleTimeoutMs: number): Strea
       if (!isAgreement(answer, String(headers["sec-websocket-key"]))) {
         throw new Refusal("upstream_broken", { detail: "no valid answer to the handshake" });
       }
-      response.writeHead(101, [...answerHeaders(answer.rawHeaders), ...ofConnection, ...added]);
+      response.writeHead(101, [
+        ...answerHeaders(answer.rawHeaders),
+        ...ofConnection,
+        ...addedHeaders,
+      ]);
       response.flushHeaders();
       if (head.length > 0) upstream.unshift(head);
       splice(request.socket, upstream, idleTimeoutMs);

@@ -31,8 +31,8 @@ import {
   fieldLines,
   gatewayHeaders,
   type Identity,
-  passedHeaders,
   privateHeaders,
+  proxyHeaders,
   withoutFields,
 } from "../../../core/upstream/headers.ts";
 import type { AnswerHead } from "../../../core/upstream/http1/answer-reader.ts";
@@ -264,7 +264,7 @@ const isSetByGateway = memoize(
  * Judged headers are forwarded exactly as they were judged, even if the client listed them in
  * `Connection`. Other spellings, which a server may fold to the same name, are dropped.
  */
-function upstreamHeaders(
+function forwardedHeaders(
   { configuration, headers: policy }: Gateway,
   exchange: Exchange,
   { sessionId, identity, rights }: AuthorizedMessage,
@@ -276,7 +276,7 @@ function upstreamHeaders(
   const credential = value === undefined ? undefined : { header: "authorization", value };
   const own = { ...policy, forwardAuthorization: false, credential };
   const { request, peer } = exchange;
-  const headers = passedHeaders(request.headers, own, peer.isTrusted, isSetByGateway);
+  const headers = proxyHeaders(request.headers, own, peer.isTrusted, isSetByGateway);
   for (const name of checkedHeaders) {
     const value = request.headers[name];
     if (value !== undefined) headers[name] = value;
@@ -601,7 +601,7 @@ export function createMcpProxy(
       return rule !== undefined && mayUseBy(gateway, exchange)(rule);
     };
     const filter = mayList(request, judged) ? isVisible : undefined;
-    const headers = upstreamHeaders(gateway, exchange, judged, body);
+    const headers = forwardedHeaders(gateway, exchange, judged, body);
     const { method = "" } = request;
     exchange.forwardUpstream({ method, headers, target: url.origin });
     const isCall = judged.message?.method === "tools/call";
@@ -611,7 +611,7 @@ export function createMcpProxy(
     response.once("close", resolve);
     const sink = new ClientAnswer({
       response,
-      answerHeaders: commonHeaders(exchange),
+      addedHeaders: commonHeaders(exchange),
       receive: async (answer) => {
         const sessionId = await noteSession(sessions, method, answer, judged);
         return receive(answer, filter, sessionId, taskFilter);
