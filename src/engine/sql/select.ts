@@ -355,15 +355,10 @@ interface SelectTemplate<Kind extends ColumnKind> {
   readonly order: readonly Fragment[];
 }
 
-/** Fields that are written into each statement, or that no Select with a template has. */
+/** Each statement has its own. */
 type WrittenField = "database" | "from" | "where" | "having" | "limit" | "offset" | "after";
-type OtherField = "join" | "compute" | "include";
-
 /** What tells the templates of a table apart. A new field of Select must be named here or above. */
-type TemplateShape = Record<Exclude<keyof Select, WrittenField | OtherField>, unknown> & {
-  /** The columns that `include` needs. */
-  readonly keys: unknown;
-};
+type TemplateShape = Record<Exclude<keyof Select, WrittenField | "join" | "compute">, unknown>;
 
 type SelectedColumn<Kind extends ColumnKind> = Column<Kind> & { readonly isNullable?: boolean };
 
@@ -622,12 +617,12 @@ export class SelectPlanner<Kind extends ColumnKind> implements Nesting {
   ): SelectTemplate<Kind> {
     const make = () => this.#makeTemplate(tables, query, isNested, sourceOf());
     const [table, ...others] = tables;
-    const { columns, group_by, aggregate, distinct, order_by, compute, include } = query;
+    const { columns, group_by, aggregate, distinct, order_by, compute } = query;
     const isCommon = compute === undefined && !isNestedSummary(query, this.dialect);
     const isOfOneTable = !isNested && others.length === 0;
     if (table === undefined || !isOfOneTable || !isCommon) return make();
-    const keys = include?.map(outerSide);
-    const shape: TemplateShape = { columns, group_by, aggregate, distinct, order_by, keys };
+    const include = query.include?.map(outerSide);
+    const shape: TemplateShape = { columns, group_by, aggregate, distinct, order_by, include };
     return this.dialect.templates.find(table, JSON.stringify(shape), make);
   }
 
