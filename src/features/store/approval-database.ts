@@ -4,7 +4,7 @@ import {
   type ApprovalTransaction,
   dueSql,
 } from "../approvals/approval.ts";
-import { type Query, type Row, SHORT_TIMEOUT_MS } from "./database.ts";
+import { type Query, SHORT_TIMEOUT_MS } from "./database.ts";
 import type { Store } from "./open.ts";
 import type { SealedTable } from "./secrets.ts";
 
@@ -14,15 +14,11 @@ const LOCK = 0x6170_7072;
 /** Epoch milliseconds. */
 const clockSql = "extract(epoch from clock_timestamp()) * 1000";
 
-function sealedPlace({ id }: Row): string {
-  return `the query of approval ${id}`;
-}
-
 export const sealedQueries: SealedTable = {
   table: "gatehouse.approvals",
   keys: ["id"],
   column: "body",
-  sealedPlace,
+  contextOf: ({ id }) => `the query of approval ${id}`,
 };
 
 async function begin(send: Query): Promise<ApprovalTransaction> {
@@ -50,8 +46,9 @@ export function approvalsInStore(
       const sql = dueSql("gatehouse", clockSql);
       return (await database.query(sql, [keepMs], SHORT_TIMEOUT_MS)).length > 0;
     },
-    encrypt: (id, body) => secrets.encryptBytes(body, sealedPlace({ id })),
-    decrypt: (id, sealed) => secrets.decryptBytes(Buffer.from(sealed), sealedPlace({ id })),
+    encrypt: (id, body) => secrets.encryptBytes(body, sealedQueries.contextOf({ id })),
+    decrypt: (id, sealed) =>
+      secrets.decryptBytes(Buffer.from(sealed), sealedQueries.contextOf({ id })),
     close: async () => {},
   };
   return new ApprovalStore(tables, keepDays);

@@ -12,19 +12,15 @@ import { addKeys } from "./key-table.ts";
 import { queryIfReachable } from "./replica.ts";
 import type { SealedTable, Secrets } from "./secrets.ts";
 
-function sealedPlace({ model, id }: Row): string {
-  return `the record ${model} ${id} of the authorization server`;
-}
-
 export const sealedRecords: SealedTable = {
   table: "gatehouse.oauth",
   keys: ["model", "id"],
   column: "sealed",
-  sealedPlace,
+  contextOf: ({ model, id }) => `the record ${model} ${id} of the authorization server`,
 };
 
 function decryptRecord(row: Row, secrets: Secrets): string {
-  return secrets.decrypt(String(row.sealed), sealedPlace(row));
+  return secrets.decrypt(String(row.sealed), sealedRecords.contextOf(row));
 }
 
 const namesShape = z.object({ accountId: z.string().optional(), iat: z.int().optional() });
@@ -83,7 +79,11 @@ export function stateInStore(
       const { accountId, iat } = namesShape.parse(JSON.parse(payload));
       const isOfUser = model === "Grant" && accountId !== undefined;
       const username = isOfUser ? parseAccountId(accountId).username : null;
-      return [secrets.encrypt(payload, sealedPlace({ model, id })), username, iat ?? null];
+      return [
+        secrets.encrypt(payload, sealedRecords.contextOf({ model, id })),
+        username,
+        iat ?? null,
+      ];
     },
     read: (row) => decryptRecord(row, secrets),
     keyOf: hashId,

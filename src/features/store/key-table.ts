@@ -9,22 +9,18 @@ import type { StoreAccess } from "./access-store.ts";
 import type { Database, Query, Row } from "./database.ts";
 import { type SealedTable, type Secrets, StoreKeyError } from "./secrets.ts";
 
-function sealedPlace({ ring, kid }: Row): string {
-  return `the signing key ${kid} of ${ring}`;
-}
-
 export const sealedKeys: SealedTable = {
   table: "gatehouse.keys",
   keys: ["ring", "kid"],
   column: "sealed",
-  sealedPlace,
+  contextOf: ({ ring, kid }) => `the signing key ${kid} of ${ring}`,
 };
 
 async function decryptKey(row: Row, secrets: Secrets): Promise<StoredKey> {
-  const text = secrets.decrypt(String(row.sealed), sealedPlace(row));
+  const text = secrets.decrypt(String(row.sealed), sealedKeys.contextOf(row));
   const key = storedKeyShape.safeParse(JSON.parse(text)).data;
   if (key?.kid === row.kid && key !== undefined && (await canSign(key))) return key;
-  throw new StoreKeyError(`${sealedPlace(row)} is not a private key`);
+  throw new StoreKeyError(`${sealedKeys.contextOf(row)} is not a private key`);
 }
 
 async function readKeys(query: Query, ring: string, secrets: Secrets): Promise<StoredKey[]> {
@@ -39,7 +35,7 @@ async function apply(query: Query, ring: string, change: KeyChange, secrets: Sec
     return;
   }
   const { kid, created } = change.key;
-  const sealed = secrets.encrypt(JSON.stringify(change.key), sealedPlace({ ring, kid }));
+  const sealed = secrets.encrypt(JSON.stringify(change.key), sealedKeys.contextOf({ ring, kid }));
   await query(
     `insert into gatehouse.keys (ring, kid, created, sealed) values ($1, $2, $3, $4)
       on conflict (ring, kid) do update set sealed = excluded.sealed`,

@@ -75,7 +75,7 @@ export interface SealedTable {
   readonly keys: readonly string[];
   readonly column: string;
   /** Bound to the ciphertext, so that a value moved to another row does not decrypt. */
-  readonly sealedPlace: (row: Row) => string;
+  readonly contextOf: (row: Row) => string;
 }
 
 const BATCH = 100;
@@ -97,7 +97,7 @@ function sealedBytes(sealed: unknown): Buffer {
 async function reencryptOnce(
   database: Database,
   secrets: Secrets,
-  { table, keys, column, sealedPlace: contextOf }: SealedTable,
+  { table, keys, column, contextOf }: SealedTable,
 ): Promise<number> {
   const names = keys.join(", ");
   const values = keys.map((_, at) => `$${at + 1}`).join(", ");
