@@ -177,6 +177,14 @@ interface Sent extends Omit<ForwardedRequest, "body"> {
   readonly authorizeAgain: () => void;
 }
 
+interface PlannedRequest {
+  readonly plan: Plan;
+  /** As the client sent them. */
+  readonly query: ReadonlyMap<string, string>;
+  /** The client's body. Undefined if it is passed on in a stream. */
+  readonly bytes: Buffer | undefined;
+}
+
 const framingFields = new Set(["content-length", "content-encoding", "transfer-encoding"]);
 /** They would return the list of another caller, or a part of it. */
 const conditional = /^(?:if-.*|range)$/;
@@ -236,6 +244,7 @@ export class PresetServer {
   readonly preset: Preset;
   readonly #find: FindEndpoints;
   readonly #headers: ReadonlySet<string>;
+  readonly #gateway: Gateway;
   readonly #lookups: Lookups;
   readonly #handles: Handles;
 
@@ -243,6 +252,7 @@ export class PresetServer {
     this.preset = preset;
     this.#find = createFinder(preset);
     this.#headers = new Set(preset.headers);
+    this.#gateway = gateway;
     this.#lookups = new Lookups(gateway);
     this.#handles = new Handles(gateway.keys, gateway.configuration.auth.issuer);
   }
@@ -268,7 +278,7 @@ export class PresetServer {
     const serve = (endpoint: PresetEndpoint): Endpoint => ({
       authentication: "data",
       readsBody: true,
-      handle: (gateway, exchange) => this.#handle(gateway, exchange, endpoint),
+      handle: (_gateway, exchange) => this.#handle(exchange, endpoint),
     });
     const forwardedHeaders = () => [...this.preset.headers, "content-encoding"];
     const routes = new Map<string, Route>();
@@ -285,39 +295,49 @@ export class PresetServer {
     };
   }
 
-  async #handle(gateway: Gateway, exchange: Exchange, endpoint: PresetEndpoint): Promise<void> {
-    const { request, response } = exchange;
-    let plan: Plan;
-    let bytes: Buffer | undefined;
-    let query: ReadonlyMap<string, string>;
+  async #handle(exchange: Exchange, endpoint: PresetEndpoint): Promise<void> {
+    const gateway = this.#gateway;
     // A refused request counts too, and so do its lookups.
     const { default_database: home } = gateway.configuration.auth;
     const database = this.preset.databaseIn(exchange.routed.parameters, home);
     const counted = await countCall(gateway, exchange, database);
+    const planned = await this.#plan(exchange, endpoint);
+    const { accesses, elements, reply } = planned.plan;
+    const counting = countAccesses(gateway, exchange, accesses, counted ?? [], elements);
+    if (counting !== undefined) await counting;
+    requireStillGood(gateway, exchange);
+    const identity = authorize(gateway, exchange, planned.plan);
+    exchange.verdict.allow();
+    if (exchange.response.destroyed) return;
+    if (reply === undefined) return this.#forward(exchange, endpoint, planned, identity);
+    const { product } = this.#lookups;
+    const headers = product === undefined ? [] : ["X-Elastic-Product", product];
+    sendJson(exchange, reply.status, reply.body, headers);
+  }
+
+  async #plan(exchange: Exchange, endpoint: PresetEndpoint): Promise<PlannedRequest> {
+    const gateway = this.#gateway;
     try {
       const body = await readBodyFor(gateway, exchange, endpoint);
       requireStillGood(gateway, exchange);
       requireOnce(exchange, this.#headers);
-      query = readQuery(request.url ?? "", endpoint.parameters ?? []);
-      bytes = body?.bytes;
-      plan = await endpoint.plan(this.#requestOf(gateway, exchange, query, body));
+      const query = readQuery(exchange.request.url ?? "", endpoint.parameters ?? []);
+      const plan = await endpoint.plan(this.#requestOf(exchange, query, body));
+      return { plan, query, bytes: body?.bytes };
     } catch (error) {
       requireStillGood(gateway, exchange);
       throw error;
     }
-    const { accesses, elements } = plan;
-    const counting = countAccesses(gateway, exchange, accesses, counted ?? [], elements);
-    if (counting !== undefined) await counting;
-    requireStillGood(gateway, exchange);
-    const identity = authorize(gateway, exchange, plan);
-    exchange.verdict.allow();
-    if (response.destroyed) return;
-    if (plan.reply !== undefined) {
-      const { product } = this.#lookups;
-      const headers = product === undefined ? [] : ["X-Elastic-Product", product];
-      sendJson(exchange, plan.reply.status, plan.reply.body, headers);
-      return;
-    }
+  }
+
+  async #forward(
+    exchange: Exchange,
+    endpoint: PresetEndpoint,
+    { plan, query, bytes }: PlannedRequest,
+    identity: Identity | undefined,
+  ): Promise<void> {
+    const gateway = this.#gateway;
+    const { request } = exchange;
     const isChanged = plan.answer !== undefined;
     const authorizeAgain = () => {
       requireStillGood(gateway, exchange);
@@ -330,7 +350,7 @@ export class PresetServer {
     const isRead =
       !isChange &&
       plan.accesses.every(({ permissions }) => permissions.every((one) => one === "SELECT"));
-    const headers = this.#headersFor(gateway, exchange, endpoint, plan, identity);
+    const headers = this.#headersFor(exchange, endpoint, plan, identity);
     exchange.forwardUpstream({ method, headers, target: gateway.tracing?.upstream });
     const sent: Sent = {
       user: fairnessKey(exchange),
@@ -343,29 +363,28 @@ export class PresetServer {
       authorizeAgain,
     };
     const { body = noBody } = sent;
-    const isStreamed =
-      !isChanged && (method === "HEAD" || sent.body === undefined || plan.isStream === true);
+    const { isStream = false } = plan;
+    const isStreamed = !isChanged && (method === "HEAD" || sent.body === undefined || isStream);
     if (isRead || isStreamed) exchange.verdict.checkWhileOpen(authorizeAgain);
     if (isStreamed) {
-      await this.#stream(gateway, exchange, sent, headers, plan.isStream === true);
-    } else if (isChanged)
-      await this.#sendChanged(gateway, exchange, { ...sent, body }, plan.answer);
-    else this.#send(gateway, exchange, { ...sent, body });
+      await this.#stream(exchange, sent, headers, isStream);
+    } else if (isChanged) await this.#sendChanged(exchange, { ...sent, body }, plan.answer);
+    else this.#send(exchange, { ...sent, body });
   }
 
   #requestOf(
-    gateway: Gateway,
     exchange: Exchange,
     query: ReadonlyMap<string, string>,
     body: ReadBody | undefined,
   ): PresetRequest {
+    const gateway = this.#gateway;
     const { request, authenticated, routed } = exchange;
     const { subject } = authenticated;
     const user = subject?.username;
     const origin = queryOrigin(exchange);
     const reasonFor = (permission: PermissionClass, database: string, table?: string) => {
       if (subject === undefined) return "allowed";
-      // That of the moment: a list is filtered when the upstream has answered.
+      // The one of the moment, since a list is filtered when the upstream has answered.
       const { snapshot } = gateway.access;
       return decideWholeDatabase(snapshot, subject, permission, database, origin, table).reason;
     };
@@ -383,7 +402,6 @@ export class PresetServer {
       isAdministrator: () =>
         subject === undefined || isAdministrator(gateway.access.snapshot, subject),
       defaultDatabase: gateway.configuration.auth.default_database,
-      // The snapshot of the moment: a list is filtered when the upstream has answered.
       may: (...wanted) => reasonFor(...wanted) === "allowed",
       mayInside: (permission, database, table) =>
         table === undefined
@@ -397,7 +415,6 @@ export class PresetServer {
   }
 
   #headersFor(
-    { headers: policy }: Gateway,
     exchange: Exchange,
     { body: kind }: PresetEndpoint,
     { answer, body }: Plan,
@@ -407,7 +424,7 @@ export class PresetServer {
     const isUnfit = (name: string) =>
       framingFields.has(name) ||
       (answer !== undefined && (conditional.test(name) || name === "accept-encoding"));
-    const kept = presetHeaders(request.headers, policy, this.#headers, isUnfit);
+    const kept = presetHeaders(request.headers, this.#gateway.headers, this.#headers, isUnfit);
     // A server that goes by the type would not read the JSON that was judged, also without one.
     const { "content-type": type = body && json } = request.headers;
     const isForm = kind !== "stream" && /^application\/x-www-form-urlencoded/i.test(String(type));
@@ -419,18 +436,17 @@ export class PresetServer {
   }
 
   /** The bytes of the answer are those of the upstream. */
-  #send(gateway: Gateway, exchange: Exchange, sent: ForwardedRequest): void {
+  #send(exchange: Exchange, sent: ForwardedRequest): void {
     const sink = new ClientAnswer({
       response: exchange.response,
       addedHeaders: upstreamHeaders(exchange),
       selectHeaders: (status, raw) => safeAnswerHeaders(exchange, status, raw),
-      fail: (error) => reject(gateway, exchange, error),
+      fail: (error) => reject(this.#gateway, exchange, error),
     });
-    gateway.routing.databaseOf(undefined).forward(sent, sink);
+    this.#gateway.routing.databaseOf(undefined).forward(sent, sink);
   }
 
   async #stream(
-    gateway: Gateway,
     exchange: Exchange,
     { user, path, body: bytes, authorizeAgain }: Sent,
     headers: RequestHeaders,
@@ -443,7 +459,7 @@ export class PresetServer {
     if (bytes === undefined) framed = framing(request.headers);
     else if (bytes.length > 0) framed = { "content-length": String(bytes.length) };
     request.url = path;
-    await gateway.routing.databaseOf(undefined).forwardStream({
+    await this.#gateway.routing.databaseOf(undefined).forwardStream({
       request,
       response,
       headers: { ...headers, ...framed },
@@ -452,24 +468,23 @@ export class PresetServer {
       isEndless,
       // A feed would keep a connection from all others for as long as it lasts.
       ...(isEndless ? {} : { slot: { user, authorizeAgain } }),
-      ...(bytes === undefined ? { body: limitedBody(gateway, exchange) } : {}),
+      ...(bytes === undefined ? { body: limitedBody(this.#gateway, exchange) } : {}),
       ...(bytes !== undefined && bytes.length > 0 ? { body: Readable.from([bytes]) } : {}),
     });
   }
 
   async #sendChanged(
-    gateway: Gateway,
     exchange: Exchange,
     sent: ForwardedRequest,
-    change: Plan["answer"],
+    change: NonNullable<Plan["answer"]>,
   ): Promise<void> {
     const { response } = exchange;
     const answer = await this.#lookups.send(exchange, sent);
-    requireStillGood(gateway, exchange);
+    requireStillGood(this.#gateway, exchange);
     exchange.verdict.requireStillAllowed?.();
     const passed = safeAnswerHeaders(exchange, answer.status, answer.headers);
     let body: Buffer = answer.body;
-    if (answer.status >= 200 && answer.status < 300 && change !== undefined) {
+    if (answer.status >= 200 && answer.status < 300) {
       const read = readAnswer(answer.body);
       // It could not be filtered.
       if (read === undefined) throw brokenAnswer("the answer is not JSON");
