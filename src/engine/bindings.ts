@@ -5,9 +5,8 @@ import { visitCheckedMembers, writeMembers } from "../core/json/members.ts";
 import type { Insert, Operation, Row, RowChangeName, TableOperation } from "../core/query/tree.ts";
 import { EngineRefusal } from "./refusal.ts";
 
-type Binding = NonNullable<Insert["bind"]>[string];
-
-export function findBindings({ fields }: TableOperation): [column: string, Binding][] {
+/** The `bind` of an operation, by the column that gets the value. */
+export function findBindings({ fields }: TableOperation) {
   return "bind" in fields ? Object.entries(fields.bind ?? {}) : [];
 }
 

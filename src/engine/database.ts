@@ -217,14 +217,8 @@ export class EngineDatabase implements Database, DatabaseTarget {
     }
     const { requestId } = query;
     const answer = (status: number, code: string, message: string, members = {}): void => {
-      const text = JSON.stringify({
-        status: "error",
-        message,
-        code,
-        ...members,
-        request_id: requestId,
-      });
-      const body = Buffer.from(text);
+      const fields = { status: "error", message, code, ...members, request_id: requestId };
+      const body = Buffer.from(JSON.stringify(fields));
       const head = jsonHead(body.length);
       sink.begin(status, { rawHeaders: mayRepeat.has(code) ? [...head, ...retrySoon] : head });
       sink.end(body);

@@ -130,14 +130,8 @@ function authorize(gateway: Gateway, exchange: Exchange, plan: Plan): Identity |
     const { role, entry, boundary } = decision ?? {};
     if (operations.length < AUDITED_OPERATIONS || decision?.allowed === false) {
       const tables = everyTable === undefined ? [table ?? []].flat() : [`${everyTable}*`];
-      operations.push({
-        operation: permissions.join(" "),
-        database,
-        tables,
-        role,
-        entry,
-        boundary,
-      });
+      const operation = permissions.join(" ");
+      operations.push({ operation, database, tables, role, entry, boundary });
     }
     roles.set(database, role ?? "");
     if (decision?.allowed === false) {
