@@ -1,7 +1,7 @@
 import { writeFileSync } from "node:fs";
 import path from "node:path";
 import root, { type Test } from "tap";
-import { permanentGrant } from "../../src/core/access/entries.ts";
+import { entriesAt } from "../../src/core/access/entries.ts";
 import { type Grant, userHolder } from "../../src/core/access/grant.ts";
 import { checkRecords, parseAccessFile } from "../../src/core/access/parse.ts";
 import type { AccessRecords } from "../../src/core/access/records.ts";
@@ -43,7 +43,8 @@ function entryOf(
 }
 
 export function grantOn(snapshot: Snapshot, username: string, database: string): Grant | undefined {
-  return permanentGrant(ownGrants(snapshot, userHolder(username)), database);
+  const entries = entriesAt(ownGrants(snapshot, userHolder(username)), database, undefined);
+  return entries.find(({ expires }) => expires === undefined);
 }
 
 /** The records of an access file in their order. @throws AccessFileError */

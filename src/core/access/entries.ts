@@ -262,10 +262,6 @@ export function hasLimits({ tables: _, ...grant }: Grant): boolean {
   return grant.expires !== undefined || (grant.role !== "None" && isNarrowing(grant));
 }
 
-export function permanentGrant(grants: UserGrants, database: string): Grant | undefined {
-  return entriesAt(grants, database, undefined).find(({ expires }) => expires === undefined);
-}
-
 /**
  * The permanent entry for a whole database (or `*`), if it narrows nothing and no other entry there
  * is in force.
@@ -275,9 +271,10 @@ export function unrestrictedGrant(
   database: string,
   now: number = Date.now(),
 ): Grant | undefined {
-  const permanent = permanentGrant(grants, database);
+  const held = heldEntries(grants.get(database));
+  const permanent = held.find((one) => (one.tables ?? one.expires) === undefined);
   if (permanent === undefined || isNarrowing(permanent)) return undefined;
-  const others = heldEntries(grants.get(database)).filter((grant) => grant !== permanent);
+  const others = held.filter((grant) => grant !== permanent);
   const areExpired = others.every((one) => one.tables === undefined && hasExpired(one, now));
   return areExpired ? permanent : undefined;
 }

@@ -147,7 +147,6 @@ function readMembers(value: unknown): readonly string[] | undefined {
   const isList = Array.isArray(value) && value.every(isAnyUsername);
   return isList && new Set(value).size === value.length ? [...value] : undefined;
 }
-const membersForm = "a list of usernames, each once";
 
 function readGroupHolder(value: unknown): Holder | undefined {
   return isGroupName(value) ? groupHolder(value) : undefined;
@@ -403,7 +402,7 @@ export const readGroup = recordReader("groups", (record, fail): Group | undefine
   const isNamed = isLocalGroupName(name);
   if (isNamed && members !== undefined) return { name, members };
   if (!isNamed) fail("name", `must be ${plainNameRule}`);
-  if (members === undefined) fail("members", `must be ${membersForm}`);
+  if (members === undefined) fail("members", "must be a list of usernames, each once");
   return undefined;
 });
 

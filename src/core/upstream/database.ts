@@ -21,7 +21,6 @@ export interface RunReport {
   readonly denied?: string | undefined;
 }
 
-/** What every request to a database has. */
 interface DatabaseRequest {
   /** Slots are shared fairly between users. */
   readonly user: string;
