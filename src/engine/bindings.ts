@@ -67,14 +67,14 @@ export class Bindings {
       case "Insert": {
         const { values, bind } = operation.fields;
         const bound = this.#valuesOf(bind);
-        const rows = bind ? values.map((row, at) => joined(row, bound, `values[${at}]`)) : values;
+        const rows = bind ? values.map((row, at) => merged(row, bound, `values[${at}]`)) : values;
         return { name: "Insert", fields: { ...operation.fields, values: rows, ...returning } };
       }
       case "Update": {
         const { set = {}, add = {}, bind } = operation.fields;
         const bound = this.#valuesOf(bind);
-        joined(add, bound, "add");
-        const fields = { ...operation.fields, set: joined(set, bound, "set"), ...returning };
+        merged(add, bound, "add");
+        const fields = { ...operation.fields, set: merged(set, bound, "set"), ...returning };
         return { name: "Update", fields };
       }
       case "Delete":
@@ -142,7 +142,7 @@ export class Bindings {
   }
 }
 
-function joined(row: Row, bound: Row, place: string): Row {
+function merged(row: Row, bound: Row, place: string): Row {
   const both = Object.keys(bound).find((name) => Object.hasOwn(row, name));
   if (both === undefined) return { ...row, ...bound };
   const problem = `Column "${both}" is in both bind and ${place}; allowed: one of them`;

@@ -9,8 +9,8 @@ import type {
 import { EngineRefusal } from "../refusal.ts";
 import {
   bindReadValue,
+  type ChangeFields,
   insertRows,
-  type RowChange,
   readWithKeys,
   rowOperations,
 } from "../remote/change.ts";
@@ -423,7 +423,7 @@ async function explain(
   { session, schema }: MysqlContext,
   { table, keys }: Target<Raw>,
   error: unknown,
-  fields: RowChange,
+  fields: ChangeFields,
 ): Promise<EngineRefusal | undefined> {
   if (!(error instanceof ServerError)) return undefined;
   const { set = {}, values = [set] } = fields;
@@ -460,7 +460,7 @@ function unfitCell(
   error: ServerError,
   schema: string,
   table: Target<Raw>["table"],
-  { set = {}, values }: RowChange,
+  { set = {}, values }: ChangeFields,
 ): EngineRefusal | undefined {
   const place = findUnfitPlace(error);
   const column = table.columns.get(place.column ?? "");

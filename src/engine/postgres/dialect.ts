@@ -11,10 +11,10 @@ import type {
 import { EngineRefusal } from "../refusal.ts";
 import {
   bindReadValue,
+  type ChangeFields,
   type Destination,
   type InsertOptions,
   insertRows,
-  type RowChange,
   readWithKeys,
   rowOperations,
 } from "../remote/change.ts";
@@ -481,7 +481,7 @@ async function explainUnread(
   _context: PostgresContext,
   { table }: Target<string>,
   error: unknown,
-  { set = {}, values }: RowChange,
+  { set = {}, values }: ChangeFields,
 ): Promise<EngineRefusal | undefined> {
   if (!(error instanceof DatabaseError && /^(22|3F|42)/.test(error.code ?? ""))) return undefined;
   const unread = unreadText(error);

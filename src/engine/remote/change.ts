@@ -55,7 +55,7 @@ import { refused } from "./failures.ts";
 
 type Answering<Raw> = Session & StatementRunner<Raw>;
 
-export type RowChange = Pick<OperationFields["Insert"], "table" | "returning"> &
+export type ChangeFields = Pick<OperationFields["Insert"], "table" | "returning"> &
   Pick<OperationFields["Select"], "where"> &
   Partial<
     Pick<OperationFields["Update"], "set" | "add"> & Pick<OperationFields["Insert"], "values">
@@ -85,7 +85,7 @@ interface RowDialect<Leased extends Answering<Raw>, Raw, Kind extends Encoded<Ra
     context: QueryContext<Leased>,
     target: Target<Raw>,
     error: unknown,
-    fields: RowChange,
+    fields: ChangeFields,
   ): Promise<EngineRefusal | undefined>;
 }
 
@@ -151,7 +151,7 @@ export function rowOperations<Leased extends Answering<Raw>, Raw, Kind extends E
 
   async function runOn<Result>(
     context: QueryContext<Leased>,
-    fields: RowChange,
+    fields: ChangeFields,
     work: (target: Target<Raw>) => Promise<Result>,
     isRead = fields.returning !== undefined,
   ): Promise<Result> {
@@ -200,7 +200,7 @@ export function rowOperations<Leased extends Answering<Raw>, Raw, Kind extends E
 function namingColumns(
   refusal: EngineRefusal,
   { columns }: Table,
-  { add = {}, set = {}, values = [set] }: RowChange,
+  { add = {}, set = {}, values = [set] }: ChangeFields,
 ): EngineRefusal {
   const { code, message } = refusal;
   const isOfRange = message === refused.outOfRange[1];

@@ -246,7 +246,7 @@ export function asGrouped<Found extends Column>(
 }
 
 /** Sets the name of a column that has another one in SQL. */
-export function nameInSql(column: Column, name: Fragment): void {
+export function setSqlName(column: Column, name: Fragment): void {
   namesInFull.set(column, name);
 }
 

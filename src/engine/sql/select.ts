@@ -39,12 +39,12 @@ import {
   type Measure,
   type NestedSelect,
   type Nesting,
-  nameInSql,
   type PresentValue,
   type Resolve,
   resolveColumn,
   type Scope,
   selectedColumns,
+  setSqlName,
   type Table,
 } from "./scope.ts";
 import type { UniqueKey } from "./target.ts";
@@ -592,7 +592,7 @@ export class SelectPlanner<Kind extends ColumnKind> implements Nesting {
         if (used.has("*") || used.has(name)) {
           const alias = columnAlias(selected.length);
           selected.push(sql`${columnSql({ table, column })} as ${sql.id(alias)}`);
-          nameInSql(own, sql.id(prefilteredName, alias));
+          setSqlName(own, sql.id(prefilteredName, alias));
         }
         return [name, own] as const;
       });
@@ -785,7 +785,7 @@ function selectedAs<Kind extends ColumnKind>(
   }
   for (const [index, { column }] of selected.entries()) {
     const own = { name: column.name, type: column.type, kind: column.kind };
-    nameInSql(own, sql.id(name, columnAlias(index)));
+    setSqlName(own, sql.id(name, columnAlias(index)));
     columns.set(own.name, own);
   }
   const keys = { primary: [], unique: new Set<string>() };

@@ -2,7 +2,7 @@ import type { SQLInputValue, SQLOutputValue } from "node:sqlite";
 import { sql } from "kysely";
 import type { Row } from "../../core/query/tree.ts";
 import { EngineRefusal } from "../refusal.ts";
-import type { RowChange } from "../remote/change.ts";
+import type { ChangeFields } from "../remote/change.ts";
 import { refused } from "../remote/failures.ts";
 import type { BrokenKey } from "../sql/answers.ts";
 import { keyCondition, requireFound } from "../sql/changes.ts";
@@ -320,7 +320,7 @@ interface ForeignKey {
 export function findBrokenKey(
   context: SqliteContext,
   changedTable: Table,
-  { set, add, values, where }: RowChange,
+  { set, add, values, where }: ChangeFields,
 ): BrokenKey | undefined {
   const { session, schema } = context;
   const { name: changed } = changedTable;

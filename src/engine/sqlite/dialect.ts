@@ -3,7 +3,7 @@ import { sql } from "kysely";
 import { foldCase } from "../../core/query/names.ts";
 import type { ColumnDefinition, CreateTable, DropTable, Select } from "../../core/query/tree.ts";
 import { EngineRefusal } from "../refusal.ts";
-import { type RowChange, readWithKeys, rowOperations } from "../remote/change.ts";
+import { type ChangeFields, readWithKeys, rowOperations } from "../remote/change.ts";
 import type { Operations } from "../remote/dialect.ts";
 import { isNoTable, refused, requireFinite } from "../remote/failures.ts";
 import type { RowOutput } from "../spool.ts";
@@ -266,7 +266,7 @@ async function explain(
   context: SqliteContext,
   { table }: Target<SQLOutputValue>,
   error: unknown,
-  fields: RowChange,
+  fields: ChangeFields,
 ): Promise<EngineRefusal | undefined> {
   if (!(error instanceof Error)) return undefined;
   const { message } = error;
@@ -296,7 +296,7 @@ async function explain(
 }
 
 /** An integer primary key is the only column without a type of its own that SQLite does not convert. */
-function findMismatch({ columns }: SqliteTable, { set = {}, values }: RowChange) {
+function findMismatch({ columns }: SqliteTable, { set = {}, values }: ChangeFields) {
   const key = [...columns.values()].find(({ isKey, type }) => isKey && /^integer$/i.test(type));
   const rows = values ?? [set];
   const index = rows.findIndex(
