@@ -96,7 +96,7 @@ export type GrantConflict = "database_taken" | "table_taken" | "patterns_overlap
 /** With its table or pattern, or undefined for the whole database. */
 export type NamedSlot = readonly [string | undefined, EntrySlot];
 
-/** The entries of a user, or of all holders, on one database (or `*`), unless there is only one, for the whole database. */
+/** The entries of a user, or of all holders, on one database (or `*`). */
 export class DatabaseGrants {
   readonly all: Grant[] = [];
   readonly #whole: EntrySlot = {};
@@ -193,7 +193,8 @@ export class DatabaseGrants {
   }
 }
 
-type UserEntries = Grant | DatabaseGrants;
+/** What a user has on one database (or `*`): a single entry for the whole database, or several. */
+export type UserEntries = Grant | DatabaseGrants;
 
 /** The entries of one user by database (or `*`). */
 export interface UserGrants extends ReadonlyMap<string, UserEntries> {

@@ -9,6 +9,7 @@ import {
   entriesIn,
   GrantCollection,
   slotEntries,
+  type UserEntries,
   type UserGrants,
 } from "./entries.ts";
 import {
@@ -147,8 +148,6 @@ function mergeFor(snapshot: Snapshot, caller: Caller, now: number): Merged {
   return { username: caller.username, grants: merge(own, ofGroups, now), from, until };
 }
 
-type Source = Grant | DatabaseGrants;
-
 /** @param ofGroups sorted by the groups' names */
 function merge(own: UserGrants, ofGroups: readonly UserGrants[], now: number): UserGrants {
   if (ofGroups.length === 0) return own;
@@ -164,10 +163,10 @@ function merge(own: UserGrants, ofGroups: readonly UserGrants[], now: number): U
 
 function mergeOn(
   database: string,
-  own: Source | undefined,
-  ofGroups: readonly Source[],
+  own: UserEntries | undefined,
+  ofGroups: readonly UserEntries[],
   now: number,
-): Source {
+): UserEntries {
   if (own !== undefined && ofGroups.length === 0) return own;
   const tables = [own, ...ofGroups].flatMap((source) =>
     source instanceof DatabaseGrants ? [...source.tables()] : [],
@@ -175,7 +174,7 @@ function mergeOn(
   const merged = new DatabaseGrants();
   let whole: DecidingEntry | undefined;
   for (const table of new Set([...tables, undefined])) {
-    const entriesFrom = (source: Source) => entriesAtPlace(source, database, table, now);
+    const entriesFrom = (source: UserEntries) => entriesAtPlace(source, database, table, now);
     const entries = mergeEntries(own ? entriesFrom(own) : [], ofGroups.map(entriesFrom));
     if (entries.length > 0) merged.hold(table, entries);
     whole = entries[0];
@@ -186,7 +185,7 @@ function mergeOn(
 
 /** The deciding entry of one holder for a table, a pattern or the whole database, then others. */
 function entriesAtPlace(
-  source: Source,
+  source: UserEntries,
   database: string,
   table: string | undefined,
   now: number,

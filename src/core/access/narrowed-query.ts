@@ -15,7 +15,7 @@ import {
   type Decision,
   type DecisionContext,
   Denied,
-  denied,
+  deniedBy,
   entriesInForce,
   type GivenRight,
   type GivenRights,
@@ -253,7 +253,7 @@ export function decideNarrowedQuery(
       decisions.push({ ...granted(given), ...(filters.length === 0 ? {} : { filters }) });
     } catch (error) {
       if (!(error instanceof Denied)) throw error;
-      return deny(denied({ entry: given.rights[0]?.entry, ...error.objection }));
+      return deny(deniedBy({ entry: given.rights[0]?.entry, ...error.objection }));
     }
     const used = access.operation === "Preview" ? onlyReading(given) : given;
     for (const one of neededApprovals(access.database, used)) approvals.push(one);

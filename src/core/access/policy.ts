@@ -25,7 +25,7 @@ import {
   type Denial,
   type DeniedDecision,
   decidingEntry,
-  denied,
+  deniedBy,
   entriesInForce,
   entriesInside,
   granted,
@@ -278,7 +278,8 @@ export function decideEveryTable(
       requireApproval?.includes(permission) ||
       !roleAllows(grant.role, permission),
   );
-  return less === undefined ? decision : denied({ entry: less, reason: "name_too_wide", message });
+  if (less === undefined) return decision;
+  return deniedBy({ entry: less, reason: "name_too_wide", message });
 }
 
 /** True if the subject may use a permission on anything in a database, such as one of its tables. */
@@ -303,7 +304,7 @@ function denyWholePlace(
   entry?: DecidingEntry,
 ): DeniedDecision {
   const message = `Use queries instead: this reaches all of ${place}, but the caller may use only a part of it`;
-  return denied({ entry, reason: "not_narrowable", message, ...narrowing });
+  return deniedBy({ entry, reason: "not_narrowable", message, ...narrowing });
 }
 
 /** Denies narrowed callers what needs no right on a database but may reach all of it. */
@@ -415,7 +416,7 @@ export function explainAccess(
   }
   const entry = given.rights[0]?.entry;
   const missing = entry && missingAttribute(snapshot, caller, entry);
-  if (missing !== undefined) return denied(missing);
+  if (missing !== undefined) return deniedBy(missing);
   const approvals = [...neededApprovals(database, given)];
   return {
     ...granted(given),

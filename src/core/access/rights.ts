@@ -370,7 +370,7 @@ function checkRoles(
   return undefined;
 }
 
-export function denied({ reason, message, entry, boundary }: Objection): DeniedDecision {
+export function deniedBy({ reason, message, entry, boundary }: Objection): DeniedDecision {
   return {
     allowed: false,
     reason,
@@ -412,9 +412,9 @@ export function checkRights<Wanted extends WantedRight>(
       known.set(place, found);
     }
     const [entry, matching] = found;
-    if ("reason" in entry) return denied(entry);
+    if ("reason" in entry) return deniedBy(entry);
     const objection = checkRoles(permissions, entry, boundaries);
-    if (objection !== undefined) return denied(objection);
+    if (objection !== undefined) return deniedBy(objection);
     rights.push({ ...one, entry, matching });
   }
   return { rights, boundaries };

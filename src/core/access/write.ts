@@ -154,7 +154,7 @@ async function write(
 
 const queues = new Map<string, Writer[]>();
 
-async function serve(file: string, queue: Writer[]): Promise<void> {
+async function serveWriters(file: string, queue: Writer[]): Promise<void> {
   let latest: WrittenFile | undefined;
   for (let [writer] = queue; writer !== undefined; [writer] = queue) {
     try {
@@ -192,7 +192,7 @@ export function changeAccessFile(
   else {
     const first = [writer];
     queues.set(file, first);
-    void serve(file, first);
+    void serveWriters(file, first);
   }
   return promise;
 }

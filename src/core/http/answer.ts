@@ -151,7 +151,7 @@ export function cutOnChange({ access }: Gateway, { authenticated, verdict }: Exc
 }
 
 /** Error codes in the challenge for refusals caused by the token (RFC 6750, section 3.1). */
-const errors: ReadonlyMap<string, string> = new Map<RefusalCode, string>([
+const challengeErrors: ReadonlyMap<string, string> = new Map<RefusalCode, string>([
   ["token_invalid", "invalid_token"],
   ["token_expired", "invalid_token"],
   ["token_revoked", "invalid_token"],
@@ -166,7 +166,7 @@ function bearerParameters(
 ): string {
   const parameters = [resource === undefined ? 'realm="gatehouse"' : 'realm="mcp"'];
   if (resource !== undefined) parameters.push(`resource_metadata="${resource.metadata()}"`);
-  const error = errors.get(code);
+  const error = challengeErrors.get(code);
   if (error !== undefined) parameters.push(`error="${error}"`);
   if (resource !== undefined) parameters.push(`scope="${scope}"`);
   return parameters.join(", ");

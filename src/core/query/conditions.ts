@@ -247,7 +247,7 @@ export function conditionKinds(innerSelect: () => Kind<InnerSelect>): ConditionK
     }
     const first = node.uses.length;
     const parsed: Parsed = (tape.isFull ? fullShape : coreShape).parse(tape, token, node);
-    requireFit(parsed, tape, token);
+    requireComparison(parsed, tape, token);
     const beside = parsed.select ? " select" : parsed.other === undefined ? "" : ` ${parsed.other}`;
     for (let index = first; index < node.uses.length; index++) {
       const use = node.uses[index];
@@ -278,7 +278,7 @@ interface ParsedComparison {
   readonly fold?: string;
 }
 
-function requireFit(comparison: ParsedComparison, tape: QueryTape, token: number): void {
+function requireComparison(comparison: ParsedComparison, tape: QueryTape, token: number): void {
   const { cmp, other, select } = comparison;
   const value = tape.member(token, valueWord);
   if (other !== undefined || select !== undefined || value === undefined) {

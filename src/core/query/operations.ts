@@ -96,7 +96,7 @@ function previewed<Of extends Fields>(name: string, fields: Of, rules: MakeSchem
   const { parse, schema } = object(fields);
   return extra<ObjectOf<Of>>({
     parse(tape, token, node) {
-      preview(node, name, token, tape);
+      notePreviewed(node, name, token, tape);
       node.range = { start: tape.start(token), end: tape.end(token) };
       const fields = parse(tape, token, node);
       node.fields = fields;
@@ -106,8 +106,8 @@ function previewed<Of extends Fields>(name: string, fields: Of, rules: MakeSchem
   });
 }
 
-/** @throws QueryRefused `several_operations` */
-function preview(node: OperationNode, name: string, token: number, tape: QueryTape): void {
+/** @throws QueryRefused `several_operations` for a second one */
+function notePreviewed(node: OperationNode, name: string, token: number, tape: QueryTape): void {
   if (node.previewed !== undefined) {
     const problem = `${quoteName(name)} follows ${quoteName(node.previewed)}; only one of them is allowed`;
     throw tape.refusal("several_operations", problem, token);
@@ -127,7 +127,7 @@ const MOST_PREVIEWED = 20;
 
 const previewedBatch: Kind<PreviewedChange[]> = {
   parse(tape, token, node) {
-    preview(node, "Batch", token, tape);
+    notePreviewed(node, "Batch", token, tape);
     tape.expect(token, "an array");
     const wrongSize = `a Batch in a Preview has 1 to ${MOST_PREVIEWED} elements`;
     if (tape.size(token) === 0) throw tape.refusal("batch_size", wrongSize, token);

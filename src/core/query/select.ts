@@ -178,7 +178,7 @@ function computeKind(condition: Kind<Condition>): Kind<Compute> {
   const compute: Kind<Compute> = {
     parse(tape, token, node) {
       const parsed = shape.parse(tape, token, node);
-      requireFit(parsed, tape, token);
+      requireArguments(parsed, tape, token);
       node.computed.push(parsed.as);
       return parsed;
     },
@@ -190,7 +190,7 @@ function computeKind(condition: Kind<Condition>): Kind<Compute> {
   return compute;
 }
 
-function requireFit(parsed: Compute, tape: QueryTape, token: number): void {
+function requireArguments(parsed: Compute, tape: QueryTape, token: number): void {
   const { fn, of: items = [], unit, digits = 0 } = parsed;
   const { of: [least, most] = [0, 0], unit: allowed, needs, takes = [] } = functionRule(fn);
   const missing = needs.find((name) => parsed[name] === undefined);

@@ -85,15 +85,15 @@ export interface BackendOptions {
   readonly onChange: (name: string, isLive: boolean) => void;
 }
 
-type UpstreamRequest = DatabaseQuery | SchemaQuery | ForwardedRequest;
+type BackendRequest = DatabaseQuery | SchemaQuery | ForwardedRequest;
 
-function firstLine(request: UpstreamRequest): string {
+function firstLine(request: BackendRequest): string {
   if ("schema" in request) return `GET ${schemaPath(request.schema)}`;
   return "path" in request ? `${request.method} ${request.path}` : "POST /query";
 }
 
 /** A method without content states no length (RFC 9110, section 8.6). */
-function lengthField(request: UpstreamRequest): string {
+function lengthField(request: BackendRequest): string {
   if ("schema" in request) return "";
   const { length } = request.body;
   const isEmpty = length === 0 && "path" in request && request.method === "GET";
@@ -164,7 +164,7 @@ class Backend implements Candidate, DatabaseTarget {
   }
 
   /** @param isRepeat uses a new connection, because another idle one might be stale too */
-  send(query: UpstreamRequest, sink: AnswerSink, isRepeat: boolean, complete: OnComplete) {
+  send(query: BackendRequest, sink: AnswerSink, isRepeat: boolean, complete: OnComplete) {
     const connection = isRepeat ? this.#pool.open() : this.#pool.take();
     const { metrics } = this.#options;
     const body = "schema" in query ? nothing : query.body;
@@ -310,14 +310,14 @@ export function nextAttempt(
  * backend. If that one is ejected, it waits for the next.
  */
 class Delivery {
-  readonly #query: UpstreamRequest;
+  readonly #query: BackendRequest;
   readonly #sink: AnswerSink;
   readonly #balancer: LoadBalancer<Backend>;
   #tried: Set<Backend> | undefined;
   #isRepeat = false;
   #failure: Refusal | undefined;
 
-  constructor(balancer: LoadBalancer<Backend>, query: UpstreamRequest, sink: AnswerSink) {
+  constructor(balancer: LoadBalancer<Backend>, query: BackendRequest, sink: AnswerSink) {
     this.#balancer = balancer;
     this.#query = query;
     this.#sink = sink;
