@@ -224,7 +224,7 @@ function callerWindows(
 /**
  * Counts each element of a query in the caller's rate limits. Returns undefined without limits.
  *
- * @param counted windows that have counted the request already
+ * @param earlier windows that have counted the request already; those of `countCall` for MCP
  * @param elements of the query, if several may use a database by one access
  * @throws Refusal `rate_limited`
  */
@@ -232,7 +232,7 @@ export function countAccesses(
   gateway: Gateway,
   exchange: Exchange,
   accesses: readonly { readonly database: string }[],
-  counted: readonly RateWindow[] = exchange.routed.via === "mcp"
+  earlier: readonly RateWindow[] = exchange.routed.via === "mcp"
     ? callerWindows(gateway, exchange)
     : [],
   elements = 1,
@@ -243,7 +243,7 @@ export function countAccesses(
   for (const [database, times] of databases) databases.set(database, Math.max(times, elements));
   const windows = callerWindows(gateway, exchange, databases)
     .map((window) => {
-      const { points = 0 } = counted.find(({ key }) => key === window.key) ?? {};
+      const { points = 0 } = earlier.find(({ key }) => key === window.key) ?? {};
       return { ...window, points: window.points - points };
     })
     .filter(({ points }) => points > 0);

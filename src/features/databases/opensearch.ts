@@ -42,8 +42,8 @@ import {
   words,
 } from "./preset.ts";
 
-/** `*` means any rest. */
 const indexName = /^[a-z0-9][a-z0-9._-]{0,254}$/;
+/** Each `*` means any text. */
 const pattern = /^(?:[a-z0-9][a-z0-9._-]{0,253})?\*[a-z0-9._*-]{0,254}$/;
 const MOST_NAMES = 256;
 /** Lookups of one request that run at one time. */
@@ -346,7 +346,7 @@ type ReadUses = (request: PresetRequest) => Uses;
  */
 function onIndexes(
   table: string,
-  usesOf: ReadUses = () => new Uses(),
+  readUses: ReadUses = () => new Uses(),
   options: Options = {},
 ): PresetEndpoint[] {
   return table
@@ -357,7 +357,7 @@ function onIndexes(
       if (!isPermissionClass(right)) throw new Error(`no right: ${row}`);
       const plan: Planner = async (request, path) => ({
         ...openPath(request, path),
-        accesses: await accessesOf(request, usesOfPath(request, [right]), usesOf(request)),
+        accesses: await accessesOf(request, usesOfPath(request, [right]), readUses(request)),
       });
       const { routes = [], parameters = [] } = Object.groupBy(rest, (one) =>
         /^[/A-Z]/.test(one) ? "routes" : "parameters",
