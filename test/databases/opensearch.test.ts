@@ -663,15 +663,14 @@ t.test("indexes that begin with a dot are left out where all are meant", async (
   t.equal(withoutHidden(["a", "b*"]), undefined);
 });
 
+const readMget = (body: Json, index: string | undefined) =>
+  readDocuments(body, index, "documents_read");
+
 const others: readonly (readonly [title: string, read: () => Uses, expected: string])[] = [
-  [
-    "documents",
-    () => readDocuments({ docs: [{ _index: "a", _id: "1" }] }, undefined),
-    "SELECT a@0",
-  ],
-  ["documents of the path", () => readDocuments({ docs: [{ _id: "1" }] }, "p"), "SELECT p@0"],
-  ["ids", () => readDocuments({ ids: ["1"] }, "p"), "SELECT p"],
-  ["ids of no index", () => readDocuments({ ids: ["1"] }, undefined), "bad_request"],
+  ["documents", () => readMget({ docs: [{ _index: "a", _id: "1" }] }, undefined), "SELECT a@0"],
+  ["documents of the path", () => readMget({ docs: [{ _id: "1" }] }, "p"), "SELECT p@0"],
+  ["ids", () => readMget({ ids: ["1"] }, "p"), "SELECT p"],
+  ["ids of no index", () => readMget({ ids: ["1"] }, undefined), "bad_request"],
   [
     "vectors",
     () => readDocuments({ docs: [{ _index: "a", doc: { x: { y: {} } } }] }, "p", "vectors_read"),
@@ -687,8 +686,8 @@ const others: readonly (readonly [title: string, read: () => Uses, expected: str
     () => readDocuments({ ids: ["1"], parameters: { filter: "x" } }, "p", "vectors_read"),
     "bad_request",
   ],
-  ["no documents", () => readDocuments({ docs: [] }, undefined), "bad_request"],
-  ["an unknown list", () => readDocuments({ documents: [] }, "p"), "unknown_member"],
+  ["no documents", () => readMget({ docs: [] }, undefined), "bad_request"],
+  ["an unknown list", () => readMget({ documents: [] }, "p"), "unknown_member"],
   ["an alias", () => readAlias(undefined, "x"), "CREATE! x"],
   ["a filter", () => readAlias({ filter: { terms: { f: lookup } } }, "x"), "CREATE! x; SELECT b"],
   ["an alias that names an index", () => readAlias({ index: "b" }, "x"), "unknown_member"],

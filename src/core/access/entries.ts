@@ -193,7 +193,7 @@ export class DatabaseGrants {
   }
 }
 
-/** What a user has on one database (or `*`): a single entry for the whole database, or several. */
+/** A single entry for a whole database needs no collection. */
 export type UserEntries = Grant | DatabaseGrants;
 
 /** The entries of one user by database (or `*`). */

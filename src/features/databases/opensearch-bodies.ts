@@ -723,11 +723,7 @@ export function requireOpenWildcards(value: Json): void {
 }
 
 /** @throws Refusal */
-export function readDocuments(
-  body: Json,
-  index: string | undefined,
-  kind = "documents_read",
-): Uses {
+export function readDocuments(body: Json, index: string | undefined, kind: string): Uses {
   const reader = new BodyReader();
   const { docs = [], ids, ...others } = requireObject(body);
   reader.read(kind, { ...others, docs, ids: ids ?? null });
