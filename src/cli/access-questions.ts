@@ -382,7 +382,7 @@ export function questionCommands(): Command[] {
     test: testAccess,
   };
   return defineCommands(help, runs, {
-    groups: { parse: readTokenGroups },
+    groups: { add: readTokenGroups },
     via: { choices: ["query", "mcp"], fallback: ["query"] },
   });
 }

@@ -222,8 +222,7 @@ function ofHolder<Given extends unknown[]>(
   };
 }
 
-function readGroup(text: string, earlier?: unknown): string {
-  if (earlier !== undefined) throw new InvalidArgumentError("One group at a time.");
+function readGroup(text: string): string {
   if (!isGroupName(text)) throw new Refusal("invalid_group");
   return text;
 }
@@ -236,7 +235,7 @@ function replaceUsername(command: Command): void {
 
 function entryCommands(): Command[] {
   const runs = { grant: ofHolder(grantAccess), revoke: ofHolder(revokeAccess), list: listAccess };
-  const [names, count] = [{ parse: readNames }, { parse: readCount }];
+  const [names, count] = [{ add: readNames }, { parse: readCount }];
   const commands = defineCommands(help, runs, {
     group: { parse: readGroup },
     columns: names,
@@ -246,10 +245,10 @@ function entryCommands(): Command[] {
     maxRows: count,
     maxChanges: count,
     expires: { parse: readExpiry },
-    groups: { parse: readTokenGroups },
+    groups: { add: readTokenGroups },
     role: { choices: entryRoles, parse: readRole },
-    rowFilter: { parse: readFilter },
-    requireApproval: { parse: (text, earlier) => readNames(text.toUpperCase(), earlier) },
+    rowFilter: { add: readFilter },
+    requireApproval: { add: (text, earlier) => readNames(text.toUpperCase(), earlier) },
   });
   commands.forEach(replaceUsername);
   return commands;

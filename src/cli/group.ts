@@ -79,7 +79,7 @@ function collect(text: string, earlier: readonly string[] = []): string[] {
 }
 
 export function groupCommand(): Command {
-  const refinements = { add: { parse: collect }, remove: { parse: collect } };
+  const refinements = { add: { add: collect }, remove: { add: collect } };
   const commands = defineCommands(help, { list, set, remove }, refinements);
   return commandGroup("group", "list, change and remove groups of users", commands);
 }

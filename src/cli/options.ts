@@ -64,29 +64,32 @@ const common: ReadonlyMap<string, string> = new Map([
 /** How the value of an argument or option is read. */
 interface Refinement {
   readonly choices?: readonly string[];
-  parse?(text: string, earlier?: unknown): unknown;
+  parse?(text: string): unknown;
+  /** Adds a value to the earlier ones of an option that may be repeated. */
+  add?(text: string, earlier?: unknown): unknown;
   readonly fallback?: readonly [value: unknown, shown?: string];
   readonly conflicts?: string;
 }
 
 function refine(parameter: Argument | Option, refinement: Refinement = {}): void {
-  const { choices, fallback, conflicts } = refinement;
+  const { choices, parse, add = parse, fallback, conflicts } = refinement;
   if (choices !== undefined) parameter.choices(choices);
-  if ("parse" in refinement) {
-    parameter.argParser((text, earlier: unknown) => refinement.parse?.(text, earlier));
-  }
+  if (add !== undefined) parameter.argParser((text, earlier: unknown) => add(text, earlier));
   if (fallback !== undefined) parameter.default(...fallback);
   if (conflicts !== undefined && parameter instanceof Option) parameter.conflicts(conflicts);
 }
 
-/** Of `--email` and `--no-email`, commander would take the last. */
-function refuseBoth(command: Command, negated: string): void {
-  const given = new Set<string>();
-  for (const name of [negated.replace(/^no-/, ""), negated]) {
+/** The last of these counts, so that a script can extend a command line that has one. */
+const replaceable = new Set(["host", "port", "url"]);
+
+/** Of `--email` and `--no-email`, and of an option given twice, commander would take the last. */
+function refuseSecond(command: Command, names: readonly string[]): void {
+  let given: string | undefined;
+  for (const name of names) {
     command.on(`option:${name}`, () => {
-      given.add(`'--${name}'`);
-      const [one, other] = given;
-      if (other) command.error(`error: option ${one} cannot be used with option ${other}`);
+      if (given === name) command.error(`error: option '--${name}' is given twice`);
+      if (given) command.error(`error: option '--${given}' cannot be used with option '--${name}'`);
+      given = name;
     });
   }
 }
@@ -117,9 +120,13 @@ export function defineCommands(
     ]) {
       if (flags.startsWith("-")) {
         const option = new Option(flags, text).makeOptionMandatory(text.endsWith("(required)"));
-        refine(option, refinements[option.attributeName()]);
+        const refinement = refinements[option.attributeName()];
+        refine(option, refinement);
         command.addOption(option);
-        if (option.negate) refuseBoth(command, option.name());
+        const own = option.name();
+        const isSingle = option.required && refinement?.add === undefined && !replaceable.has(own);
+        if (option.negate) refuseSecond(command, [own.replace(/^no-/, ""), own]);
+        else if (isSingle) refuseSecond(command, [own]);
       } else {
         const argument = new Argument(flags, text);
         refine(argument, refinements[argument.name()]);

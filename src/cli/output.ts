@@ -11,13 +11,12 @@ export const USAGE = 2;
 export class UsageError extends Error {}
 
 const stopSignals = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
-type StopSignal = (typeof stopSignals)[number];
 
 export class Cancelled extends Error {
   /** As in shells. */
   readonly status: number;
 
-  constructor(signal: StopSignal = "SIGINT") {
+  constructor(signal: (typeof stopSignals)[number] = "SIGINT") {
     super("cancelled");
     this.status = 128 + constants.signals[signal];
   }

@@ -131,12 +131,9 @@ async function endConnections(
   const store = await openState(loaded);
   const selected = store === undefined ? [] : (await listConnections(store)).filter(isSelected);
   for (const { grantId } of selected) await store?.endGrant(grantId);
-  const change = "application ended";
-  const changes = selected.map(({ username: user, clientId: client }) => ({
-    change,
-    user,
-    client,
-  }));
+  const changes = selected.map(({ username: user, clientId: client }) => {
+    return { change: "application ended", user, client };
+  });
   if (selected.length > 0) await noteChanges(loaded, changes);
   for (const { username, clientId } of selected) {
     print(`Ended the access of client ${plainly(clientId)} for ${username}, and all its tokens.`);

@@ -264,8 +264,8 @@ function actionCommand([name, action]: readonly [string, AccountAction]): Comman
 
 export function userCommand(): Command {
   const refinements = {
-    attribute: { parse: readAttributeOption },
-    removeAttribute: { parse: readNames },
+    attribute: { add: readAttributeOption },
+    removeAttribute: { add: readNames },
     password: { conflicts: "passwordStdin" },
   };
   const commands = defineCommands(help, { add: addUser, list, set }, refinements);

@@ -98,6 +98,7 @@ t.test("an invalid command line exits with 2 and says what is allowed", async (t
     "user list --config": /option '--config <file>' argument missing/,
     engine: /^gatehouse: unknown command 'engine'/,
     "user add max --password x": /'--password'\n\(Did you mean --password-stdin\?\)\n/,
+    "access list --user ann --user ben": /^gatehouse: option '--user' is given twice\n/,
     "access list --jsno": /unknown option '--jsno'/,
   };
   for (const [flags, text] of Object.entries(invalid)) {

@@ -74,10 +74,8 @@ export function* predictInSteps(
   { queries: { grammar, isEngine }, form }: PredictionOptions,
   bytesPerStep: number,
 ): Steps<PredictedOutcome> {
-  const obstacle = accountObstacle(snapshot, user);
-  if (obstacle !== undefined) {
-    return { allowed: false, code: obstacle, message: answersInWords[obstacle] };
-  }
+  const code = accountObstacle(snapshot, user);
+  if (code !== undefined) return { allowed: false, code, message: answersInWords[code] };
   try {
     const query = yield* parseQueryInSteps(body, grammar, bytesPerStep);
     yield* query.operations.parse();

@@ -8,7 +8,7 @@ import { hostAndPort, type UpstreamTarget } from "./target.ts";
 /** An upstream that does not connect or respond within this time is down. */
 const TIMEOUT_MS = 2000;
 const FRESH_MS = 1000;
-const ANSWER_TIMEOUT_SECONDS = 60;
+export const ANSWER_TIMEOUT_SECONDS = 60;
 
 /** True if the upstream accepts a connection, by TLS for https. Sends no request on it. */
 export function takesConnection(target: UpstreamTarget): Promise<boolean> {
