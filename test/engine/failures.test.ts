@@ -2,8 +2,10 @@
 
 import { writeFileSync } from "node:fs";
 import { DatabaseSync } from "node:sqlite";
+import { DatabaseError } from "pg";
 import t, { type Test } from "tap";
 import { readTraits } from "../../src/engine/mysql/session.ts";
+import { failures } from "../../src/engine/postgres/failures.ts";
 import { temporaryHome } from "../kit/gateway.ts";
 import { sampled } from "../kit/nightly.ts";
 import { words } from "../kit/words.ts";
@@ -532,6 +534,23 @@ t.test("no SQLSTATE that PostgreSQL raises in any position is a 500", async (t) 
   for (const body of Object.values(all)) {
     await sql("truncate main.t, main.calm, main.late", "insert into main.calm values (1)");
     t.match(await ask(body), { status: 200 });
+  }
+});
+
+t.test("errors of a PostgreSQL server that writes German have the same codes", async (t) => {
+  const cases: readonly [error: Partial<DatabaseError>, code: string, message: RegExp][] = [
+    [{ code: "42P01", where: "PL/pgSQL-Funktion act() Zeile 3" }, "statement_failed", /does not/],
+    [{ code: "22003", where: "SQL-Funktion »act« Anweisung 1" }, "number_out_of_range", /function/],
+    [{ code: "42P01", where: "unbenanntes Portal Parameter $1" }, "invalid_value", /value/],
+    [
+      { code: "23505", table: "t", detail: 'Schlüssel »(a, "b c")=(1, 2)« existiert bereits.' },
+      "constraint_violation",
+      /unique \(a, b c\)/,
+    ],
+  ];
+  for (const [error, code, message] of cases) {
+    const answer = Object.assign(new DatabaseError("Fehler", 6, "error"), error);
+    t.match(failures.refusalOf(answer, { schema: "main", tables: ["t"] }), { code, message });
   }
 });
 

@@ -299,6 +299,33 @@ for (const schema of ["public", "elsewhere"]) {
   });
 }
 
+t.test("a type of an extension without an operator <> can be compared", async (t) => {
+  const { ask, sql } = await freshPostgres(t);
+  const internal = "language internal immutable strict as";
+  const order = { "<": "lt", "<=": "le", "=": "eq", ">=": "ge", ">": "gt" };
+  await sql(
+    "create type shape",
+    `create function shape_in(cstring) returns shape ${internal} 'int8in'`,
+    `create function shape_out(shape) returns cstring ${internal} 'int8out'`,
+    "create type shape (input = shape_in, output = shape_out, like = bigint)",
+    `create function shape_cmp(shape, shape) returns int ${internal} 'btint8cmp'`,
+    ...Object.entries(order).flatMap(([sign, name]) => [
+      `create function shape_${name}(shape, shape) returns bool ${internal} 'int8${name}'`,
+      `create operator ${sign} (leftarg = shape, rightarg = shape, function = shape_${name})`,
+    ]),
+    `create operator class shape_ops default for type shape using btree as operator 1 <,
+      operator 2 <=, operator 3 =, operator 4 >=, operator 5 >, function 1 shape_cmp(shape, shape)`,
+    "create table main.places (id int primary key, shape shape)",
+    "insert into main.places values (1, '7'), (2, '8')",
+  );
+  for (const where of [
+    { column: "shape", cmp: "!=", value: "7" },
+    { column: "shape", cmp: "NOT IN", value: ["7"] },
+  ]) {
+    t.same(await idsOf({ ask }, "places", { where }), [2]);
+  }
+});
+
 t.test("SQLite's views are read, and written where a trigger does it", async (t) => {
   const { ask, sql, engine } = await freshSqlite();
   await sql(
@@ -772,17 +799,21 @@ t.test("MariaDB answers for each text of a column that ignores case by itself", 
 t.test("no setting of a PostgreSQL database changes a value", async (t) => {
   const { database, sql, url } = await freshPostgres(t);
   await sql(
-    "create table main.items (id int primary key, tags text[], span interval)",
+    "create table main.items (id int primary key, tags text[], span interval, note xml)",
     ...[
       "array_nulls = off",
       "standard_conforming_strings = off",
       "intervalstyle = sql_standard",
+      "quote_all_identifiers = on",
+      "xmloption = document",
     ].map((setting) => `alter database ${database} set ${setting}`),
   );
   const { address } = await startOn(t, url);
-  const row = { id: 1, tags: ["a", null, "NULL"], span: "-1 days +02:03:04" };
+  const row = { id: 1, tags: ["a", null, "NULL"], span: "-1 days +02:03:04", note: "a<b/>" };
   t.match(await query(address, insert("items", [row])), { status: 200 });
   t.same((await query(address, selectAll("items"))).body.data, [row]);
+  const { text } = await send(address, { path: "/schema/main/items" });
+  t.match(text, /"name":"tags","type":"text\[\]"/);
   const made = { id: "int", text: { type: "text", default: "a\\b'c" } };
   t.match(await query(address, createTable("made", made)), { status: 200 });
   t.match(await query(address, insert("made", [{ id: 1 }])), { status: 200 });

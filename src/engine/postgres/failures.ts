@@ -11,8 +11,11 @@ import {
 import { brokenKey, elsewhere, tableNamed, violated, violations } from "../sql/answers.ts";
 import { PasswordMissing } from "./address.ts";
 
-/** In the context of an error: the value whose text the server could not read. */
-export const ofParameter = /parameter \$(\d+)/;
+/**
+ * In the context of an error, whose language is the server's: the value whose text the server could
+ * not read. Contexts that quote a statement have a colon or quotes before its parameters.
+ */
+export const ofParameter = /^[\p{L}\p{M}, ]*\$(\d+)/mu;
 
 /** By SQLSTATE, or by its first two characters for a whole class. */
 const refusals: ReadonlyMap<string, Refused> = new Map<string, Refused>([
@@ -22,8 +25,10 @@ const refusals: ReadonlyMap<string, Refused> = new Map<string, Refused>([
   ["22001", refused.tooLong],
   ["22003", refused.outOfRange],
   ["22012", refused.dividedByZero],
+  ["22P05", refused.notEncoded],
   ["2200H", refused.lastNumber],
   ["25006", refused.readOnly],
+  ["25P04", refused.queryTimedOut],
   ["28", refused.unavailable],
   ["2BP01", refused.depended],
   ["3D000", refused.unavailable],
@@ -74,6 +79,9 @@ const byRoutine: ReadonlyMap<string, Refused> = new Map<string, Refused>([
     ["invalid_value", "Two rows of the Upsert have keys that are equal in the database"],
   ],
   ["ExecWithCheckOptions 42501", refused.byRowSecurity],
+  // A standby refuses to begin a transaction that may change data.
+  ["call_bool_check_hook 0A000", refused.readOnly],
+  ["call_enum_check_hook 0A000", refused.readOnly],
   ["error_view_not_updatable", refused.ofView],
   ["rewriteTargetView", refused.ofView],
 ]);
@@ -105,7 +113,8 @@ export const failures = createFailures<DatabaseError>({
       return failed(origin, undefined, "the foreign server refuses what it is asked for this");
     }
     const [, name] = / function "?(?:[^"\s(]+\.)?([^"\s(.]+)/.exec(where) ?? [];
-    if (name !== undefined) {
+    // In other languages, the context of a function has other words.
+    if (name !== undefined || (where !== "" && !ofParameter.test(where))) {
       if (code === "22001") return refused.tooLongInside;
       if (code === "22003") return refused.outOfRangeInside;
       if (/^(21|42(?!501))/.test(code))
@@ -130,7 +139,8 @@ export const failures = createFailures<DatabaseError>({
   concernsStatement: (error) =>
     isRaised(error) ? !transient.has(error.code ?? "") : !/^(08|40|53|57)/.test(error.code ?? ""),
   isTransient: ({ code }) => transient.has(code ?? ""),
-  isUnavailable: ({ code }) => /^(08|53|57P)/.test(code ?? ""),
+  isUnavailable: ({ code, message }) =>
+    /^(08|53|57P)/.test(code ?? "") && !message.includes("statement pooling mode"),
   describe: ({ code = "none", routine = "unknown", file }) => ({
     code,
     reason: `PostgreSQL refused a statement: SQLSTATE ${code}, routine ${routine}`,
@@ -165,7 +175,7 @@ function violation(error: DatabaseError, origin: Origin | undefined): Refused {
         ? violated(`${place} does not allow this row`, { kind: "not_null" })
         : violations.required(place, column ?? "", { table });
     case "23505": {
-      const [, columns] = isHidden ? [] : (/^Key \((.+?)\)=\(/s.exec(text) ?? []);
+      const [, columns] = isHidden ? [] : (/\((.+?)\)=\(/s.exec(text) ?? []);
       const names = columns === undefined ? undefined : unquoted(columns).split(", ");
       const found = {
         name: constraint,

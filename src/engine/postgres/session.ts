@@ -121,6 +121,8 @@ function settings(words: "set" | "set local", timeLimit: number): string {
     intervalstyle: "postgres",
     array_nulls: "on",
     standard_conforming_strings: "on",
+    quote_all_identifiers: "off",
+    xmloption: "content",
   };
   const entries = Object.entries(values);
   return entries.map(([name, value]) => `${words} ${name} = '${value}'`).join("; ");

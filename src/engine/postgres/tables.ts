@@ -42,15 +42,17 @@ const FIRST_OF_EXTENSIONS = sql.lit(16_384);
 
 /**
  * Whether a type has an equality of its own on the search path of the session. `citext` of another
- * schema would be compared as `text`, but sorted as itself.
+ * schema would be compared as `text`, but sorted as itself. Types of PostGIS have no `<>`.
  */
 const hasOperators = sql`(base.oid < ${FIRST_OF_EXTENSIONS} or exists (
   select 1 from pg_catalog.pg_opclass as class
   join pg_catalog.pg_amop as entry on entry.amopfamily = class.opcfamily
     and entry.amoplefttype = base.oid and entry.amoprighttype = base.oid
   join pg_catalog.pg_am as method on method.oid = class.opcmethod
+  join pg_catalog.pg_operator as equality on equality.oid = entry.amopopr
   where class.opcintype = base.oid and class.opcdefault and method.amname = 'btree'
-    and entry.amopstrategy = 3 and pg_catalog.pg_operator_is_visible(entry.amopopr)))`;
+    and entry.amopstrategy = 3 and pg_catalog.pg_operator_is_visible(entry.amopopr)
+    and equality.oprnegate <> 0))`;
 
 /** Rows of tables that inherit from it are among its own, and its keys know nothing of them. */
 const repeatsKeys = sql`(class.relkind = 'r' and exists (

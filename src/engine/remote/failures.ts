@@ -91,6 +91,7 @@ export const refused = {
     "invalid_value",
     "A trigger or function of the database makes a text that is longer than its column allows",
   ],
+  notEncoded: ["invalid_value", "A text has a character that the database's encoding lacks"],
   dividedByZero: ["invalid_value", "A view, trigger or column of the database divides by zero"],
   computed: ["invalid_value", "A column cannot be set, since the database computes it"],
   outOfRange: ["number_out_of_range", "A number is out of its column's range"],

@@ -1,3 +1,5 @@
+import { writeFileSync } from "node:fs";
+import path from "node:path";
 import { Client } from "pg";
 import t, { type Test } from "tap";
 import { eventually } from "../../kit/eventually.ts";
@@ -19,8 +21,10 @@ import {
   send,
   update,
 } from "../kit.ts";
+import { isNewest } from "./binaries.ts";
 import { countingProxy, freshPostgres, proxyTo, sharedServer, startOn } from "./kit.ts";
 import { startPooler } from "./pooler.ts";
+import { startPostgres } from "./server.ts";
 import { startService } from "./service.ts";
 
 /** A table whose defaults show the settings that a change runs with. */
@@ -106,6 +110,44 @@ t.test("with a transaction pooler, each transaction has its own settings", async
   const timeouts = `select datname from pg_stat_activity where datname = '${database}'
     and state like 'idle in transaction%'`;
   t.same(await sql(timeouts), []);
+});
+
+t.test("a statement pooler is refused at the start", async (t) => {
+  const { port } = await sharedServer();
+  const pooler = await startPooler(t, port, "pool_mode = statement");
+  if (pooler === undefined) {
+    t.pass("this machine has no pgbouncer");
+    return;
+  }
+  await eventually("it is refused", async () => {
+    const start = startOn(t, `postgres://gatehouse@127.0.0.1:${pooler.port}/postgres`);
+    return start.then(
+      () => false,
+      (error) => /statement pooling mode/.test(String(error)),
+    );
+  });
+});
+
+t.test("a standby is a read-only database, and a time limit of the server is one", async (t) => {
+  const server = await startPostgres(t);
+  await server.sql(
+    "create table items (id int primary key); create view late as select 1 as id, pg_sleep(9)::text",
+  );
+  if (isNewest) await server.sql("alter system set transaction_timeout = '100ms'");
+  const [{ data_directory: directory } = {}] = await server.sql("show data_directory");
+  await server.stop();
+  writeFileSync(path.join(String(directory), "standby.signal"), "");
+  await server.start();
+  const { address } = await startOn(t, server.url());
+  const items = { database: "public", table: "items" };
+  const change = { Insert: { ...items, values: [{ id: 1 }] } };
+  for (const body of [change, { Preview: change }, { Batch: [change] }, { DropTable: items }]) {
+    t.match(await query(address, body), refusal(507, "storage_failed", /read-only/));
+  }
+  const read = { Select: { database: "public", from: "items", columns: ["id"] } };
+  t.match(await query(address, { Batch: [read, read] }), { body: { data: [[], []] } });
+  const late = { Select: { database: "public", from: "late", columns: ["*"] } };
+  if (isNewest) t.match(await query(address, late), refusal(503, "query_timeout"));
 });
 
 t.test("a change does not run if its transaction could not begin", async (t) => {
