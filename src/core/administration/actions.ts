@@ -97,6 +97,8 @@ export interface AccountAction extends Action<Named & { readonly passwordHash?: 
   readonly needsPassword?: boolean;
   /** Clears the user's failed logins, besides the change or instead of one. */
   readonly unlocks?: "also" | "only";
+  /** The action that takes it back. */
+  readonly undo?: "disable" | "enable";
   readonly command: {
     readonly description: string;
     readonly hasForce?: true;
@@ -154,6 +156,7 @@ export const accountActions = {
   },
   disable: {
     plan: setDisabled(true),
+    undo: "enable",
     command: {
       description: "refuse a user's logins and revoke their tokens",
       hasForce: true,
@@ -170,6 +173,7 @@ export const accountActions = {
   enable: {
     plan: setDisabled(false),
     unlocks: "also",
+    undo: "disable",
     command: {
       description:
         "let a disabled user in again and clear failed logins; earlier tokens stay revoked",

@@ -418,19 +418,16 @@ export async function readNewHash(c: ConsoleRequest): Promise<string> {
   return hashNewPassword(gateway.login, origin, session?.username, password);
 }
 
-type HolderAction = Pick<AccountAction, "plan" | "needsPassword" | "unlocks" | "form"> & {
+type HolderAction = Omit<AccountAction, "command"> & {
   readonly command: Pick<AccountAction["command"], "done">;
 };
 
 const groupActions: Readonly<Record<string, HolderAction>> = {
   remove: {
-    plan: (current, actor, { username }, settings) =>
-      actions.removeGroup.plan(
-        current,
-        actor,
-        { name: groupOf(readHolder(username)) ?? "" },
-        settings,
-      ),
+    plan(current, actor, { username }, configuration) {
+      const name = groupOf(readHolder(username)) ?? "";
+      return actions.removeGroup.plan(current, actor, { name }, configuration);
+    },
     command: {
       done: (username) => `Removed the ${holderName(readHolder(username))} and its entries.`,
     },
@@ -452,12 +449,6 @@ function actionOf(fields: Fields): HolderAction {
   if (action === undefined) throw new Refusal("not_found");
   return action;
 }
-
-/** The actions that take each other back. */
-const opposites = new Map([
-  ["disable", "enable"],
-  ["enable", "disable"],
-]);
 
 const act: ConsoleForm = {
   start: ({ req }) => new Map(Object.entries(req.query())),
@@ -494,10 +485,12 @@ const act: ConsoleForm = {
     else await makeChange(c, holder, action, { username, ...(passwordHash && { passwordHash }) });
     if (action.unlocks) await c.var.gateway.shared.throttle.unlock(username);
     if (action.unlocks === "only") noteChange(c, unlockedUser(username));
-    const opposite = opposites.get(fields.get("action") ?? "");
-    const undo = opposite && { path: "/access/act", fields: { user: username, action: opposite } };
+    const undo = action.undo && {
+      path: "/access/act",
+      fields: { user: username, action: action.undo },
+    };
     const user = visitorOf(c).snapshot.users.get(username);
-    notify(c, action.command.done(username, user), undo || undefined);
+    notify(c, action.command.done(username, user), undo);
     const isRemoved = fields.get("action") === "remove";
     return isRemoved ? "/access" : userPath(holder);
   },
