@@ -214,3 +214,14 @@ for (const [what, name, isTrusted] of [
     t.strictSame(upstream.received, []);
   });
 }
+
+t.test("a TLS handshake without an end is given up after connect_timeout", async (t) => {
+  const mute = await new RawUpstream(() => {}).listen();
+  t.teardown(() => mute.close());
+  const section = `[upstream]\nurl = "${mute.url.replace("http", "https")}"\nconnect_timeout = 1\n`;
+  const config = section + tables("routes", [{ path: "/status", access: "public" }]);
+  const gateway = await startGateway(t, { config });
+  const startedAt = performance.now();
+  t.match(await gateway.request("/status"), { status: 504, body: { code: "upstream_timeout" } });
+  t.ok(performance.now() - startedAt < 10_000);
+});

@@ -13,7 +13,7 @@ import {
   NOT_MODIFIED,
   RESET_CONTENT,
 } from "./http1/answer-reader.ts";
-import { asRefusal, type UpstreamTarget } from "./target.ts";
+import { asRefusal, ConnectionError, type UpstreamTarget } from "./target.ts";
 
 export interface StreamForward {
   readonly request: IncomingMessage;
@@ -113,6 +113,7 @@ export function createReverseProxy(
 ) {
   const agent = new http.Agent({ keepAlive: false });
   const { origin, socketPath } = target;
+  const isEncrypted = origin.startsWith("https:");
   const pending = new WeakMap<IncomingMessage, PendingForward>();
   const proxy = createProxyServer({
     target:
@@ -120,12 +121,11 @@ export function createReverseProxy(
         ? origin
         : { host: "localhost", port: 80, protocol: "http:", socketPath },
     proxyTimeout: responseTimeoutMs,
-    connectTimeout: connectTimeoutMs,
     // The path is forwarded as sent, and `Host` names the upstream.
     toProxy: true,
     changeOrigin: true,
     selfHandleResponse: true,
-    ...(origin.startsWith("https:") ? {} : { agent }),
+    ...(isEncrypted ? {} : { agent }),
   });
   // Set this late, these are the headers that are sent. Otherwise the proxy would declare the body
   // of a DELETE empty.
@@ -133,16 +133,21 @@ export function createReverseProxy(
     request.headers = pending.get(request)?.stream.headers ?? {};
   });
   proxy.on("proxyReq", (sent: ClientRequest, request, response) => {
+    const fail = (error: Error) => pending.get(request)?.fail(error);
+    // The proxy's own limit would not include the TLS handshake.
+    const timer = setTimeout(() => fail(new ConnectionError("connect-timeout")), connectTimeoutMs);
+    for (const event of [isEncrypted ? "secureConnect" : "connect", "close"]) {
+      sent.socket?.once(event, () => clearTimeout(timer));
+    }
     // Once the response ends in any way, including a refusal, nothing more is sent upstream.
     if (response.destroyed) sent.destroy();
     else response.once("close", () => sent.destroy());
-    sent.once("timeout", () => pending.get(request)?.fail(new Refusal("upstream_timeout")));
+    sent.once("timeout", () => fail(new Refusal("upstream_timeout")));
     let interim = 0;
     sent.on("information", () => {
       interim++;
       if (interim <= MAX_INTERIM) return;
-      const detail = "too many interim responses";
-      pending.get(request)?.fail(new Refusal("upstream_broken", { detail }));
+      fail(new Refusal("upstream_broken", { detail: "too many interim responses" }));
     });
     sent.once("upgrade", (answer, socket, head) => {
       const pendingForward = pending.get(request);
