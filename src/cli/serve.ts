@@ -77,6 +77,8 @@ async function greet(loaded: LoadedConfiguration, facts: GatewayFacts): Promise<
   printFact("Configuration", file ?? "defaults (see gateway.toml.example)");
   printFact("Database", databaseFact(loaded, facts));
   print("");
+  // There is no `/login`, and the first password stays in its file.
+  if (!configuration.auth.passwords) return;
   let password = "<password>";
   if (firstPassword?.kind === "shown") {
     password = firstPassword.password;

@@ -184,6 +184,14 @@ t.test(
     t.equal(await failing.ended(), 1);
     t.ok(existsSync(gatehouse.accessFile));
     rmSync(data);
+    const login = `{ client_id = "a", client_secret_file = "initial_admin_password", label = "Sign in" }`;
+    const issuer = `issuer = "https://id.example.com"\nprefix = "id"\nopens = ["mcp"]\nlogin = ${login}`;
+    configure(gatehouse, `[auth]\npasswords = false\n[[issuers]]\n${issuer}\n`);
+    const quiet = new Terminal(t, gatehouse.home, ["serve", "--port", "0"]);
+    await quiet.until(/ Database .*\n\n/);
+    await stop(quiet);
+    t.notMatch(quiet.shown, /\/login|Password/, "a password opens nothing");
+    configure(gatehouse, "");
     const { terminal, url } = await greet(t, gatehouse, "--port", "0");
     t.match(terminal.shown, `The first password of admin is in ${passwordFile(gatehouse)}\n`);
     const password = readFileSync(passwordFile(gatehouse), "utf8").trim();

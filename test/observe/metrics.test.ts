@@ -58,14 +58,9 @@ t.test("metrics are served in the Prometheus format on their own listener", asyn
 
 t.test("a listener on loopback serves metrics to no page with a rebound DNS name", async (t) => {
   const address = await serve(t, new Metrics());
-  const hosts = {
-    "evil.example:9464": 403,
-    localhost: 200,
-    "10.1.2.3:9464": 200,
-    "[fd00::1]": 200,
-  };
-  for (const [host, status] of Object.entries(hosts)) {
-    t.match(await ask(`http://${address}/metrics`, { headers: { host } }), { status }, host);
+  for (const host of ["evil.example:9464", "localhost", "10.1.2.3:9464", "[fd00::1]"]) {
+    const { status } = await ask(`http://${address}/metrics`, { headers: { host } });
+    t.equal(status, host.startsWith("evil") ? 403 : 200, host);
   }
 });
 

@@ -71,7 +71,6 @@ function requireCaller({ authenticated }: Exchange): Authenticated {
   return authenticated;
 }
 
-/** @throws as `requireCaller` */
 function requireActor(exchange: Exchange): Subject {
   return requireCaller(exchange).subject;
 }
