@@ -40,7 +40,6 @@ export function lettersTo(wanted: LetterCase): readonly [from: string, to: strin
   return [[...byLetter.keys()].join(""), [...byLetter.values()].join("")];
 }
 
-/** Each with its mapping. */
 export type LetterPairs = readonly (readonly [letter: string, mapped: string])[];
 
 /** Letters whose mappings take more bytes in UTF-8. */

@@ -25,7 +25,6 @@ interface ServerTraits {
   readonly collation: string;
   /** True if the server stores names of databases and tables in lower case. */
   readonly foldsNames: boolean;
-  /** In bytes. */
   readonly maxPacketBytes: number;
 }
 

@@ -263,8 +263,7 @@ function largestValue(values: readonly (CellValue | undefined)[]): bigint | unde
 
 interface NewType {
   readonly name: string;
-  /** OID of the type. */
-  readonly id: number;
+  readonly oid: number;
   /** True if the type has a precision. */
   readonly isSized?: boolean;
   readonly isSerial?: boolean;
@@ -275,19 +274,19 @@ const TEXT = 25;
 const VARCHAR = 1043;
 
 const types = typesByWord<NewType>({
-  integer: { name: "bigint", id: 20 },
-  serial: { name: "bigint", id: 20, isSerial: true },
-  double: { name: "double precision", id: 701 },
-  decimal: { name: "numeric", id: 1700, isSized: true },
-  text: { name: "text", id: TEXT, isText: true },
-  instant: { name: "timestamp with time zone", id: 1184 },
-  bytes: { name: "bytea", id: 17 },
-  uuid: { name: "uuid", id: 2950 },
-  date: { name: "date", id: 1082 },
-  time: { name: "time", id: 1083 },
-  boolean: { name: "boolean", id: 16 },
-  json: { name: "json", id: 114 },
-  jsonb: { name: "jsonb", id: 3802 },
+  integer: { name: "bigint", oid: 20 },
+  serial: { name: "bigint", oid: 20, isSerial: true },
+  double: { name: "double precision", oid: 701 },
+  decimal: { name: "numeric", oid: 1700, isSized: true },
+  text: { name: "text", oid: TEXT, isText: true },
+  instant: { name: "timestamp with time zone", oid: 1184 },
+  bytes: { name: "bytea", oid: 17 },
+  uuid: { name: "uuid", oid: 2950 },
+  date: { name: "date", oid: 1082 },
+  time: { name: "time", oid: 1083 },
+  boolean: { name: "boolean", oid: 16 },
+  json: { name: "json", oid: 114 },
+  jsonb: { name: "jsonb", oid: 3802 },
 });
 
 export const typeWords: readonly string[] = [...types.keys()];
@@ -296,24 +295,19 @@ function columnType(type: string) {
   const { word, size } = readDeclaredType(type);
   const found = types.get(word);
   if (found === undefined) return undefined;
-  const { id, isText = false, isSerial = false } = found;
+  const { oid, isText = false, isSerial = false } = found;
   // PostgreSQL's `char(n)` pads what it stores, and its `text` takes no length.
   const sized = isText && size !== "" ? `varchar${size}` : found.name;
   const name = found.isSized ? found.name + size : sized;
   const [, first, places = "0"] = /^\((\d+)(?:,(\d+))?/.exec(size) ?? [];
   const length = first === undefined ? undefined : Number(first);
   const scale = found.isSized && length !== undefined ? Number(places) : undefined;
+  const id = isText && length !== undefined ? VARCHAR : oid;
   // A cast to a shorter string would truncate it.
   const sqlName = isText ? found.name : name;
   return {
     sql: sql.raw(name),
-    kind: findKind({
-      id: isText && length !== undefined ? VARCHAR : id,
-      elementId: 0,
-      sqlName,
-      length,
-      scale,
-    }),
+    kind: findKind({ id, elementId: 0, sqlName, length, scale }),
     isSerial,
     isText,
   };

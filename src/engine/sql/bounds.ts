@@ -28,7 +28,6 @@ export function decimalBounds(precision: number, scale: number): Bounds {
   };
 }
 
-/** Of doubles, or of floats of 32 bits. */
 export function doubleBounds(bits: 32 | 64): Bounds {
   return {
     code: "number_out_of_range",

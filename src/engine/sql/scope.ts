@@ -245,7 +245,6 @@ export function asGrouped<Found extends Column>(
   return grouped ? { ...reference, expression: grouped(columnSql(reference)) } : reference;
 }
 
-/** Sets the name of a column that has another one in SQL. */
 export function setSqlName(column: Column, name: Fragment): void {
   namesInFull.set(column, name);
 }
