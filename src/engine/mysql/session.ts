@@ -98,6 +98,7 @@ export function settings({ collation, isMariaDb }: ServerTraits): string[] {
     "sql_big_selects = 1",
     "sql_select_limit = 18446744073709551615",
     "sql_notes = 1",
+    "sql_quote_show_create = 1",
     "completion_type = 'NO_CHAIN'",
     `max_sort_length = cast(greatest(@@max_sort_length, ${SORTED_BYTES}) as unsigned)`,
     ...(isMariaDb ? ofMariaDb : []),
