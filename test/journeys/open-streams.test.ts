@@ -200,14 +200,13 @@ t.test("the response of a Select is cut once its entry decides otherwise", async
 
 t.test("a tool that reads is cut once its grant or token is lost, a change is not", async (t) => {
   const grants = ["root * Owner", "ann main ReadWrite", "ben main ReadWrite"];
-  const setting = await openStaffed(t, grants, { config: "connections = 3\n" });
+  const setting = await openStaffed(t, grants, {
+    config: 'connections = 4\n[query]\nlevel = "full"\n',
+  });
   const { gateway } = setting;
   const streams = keepOpen(setting);
   const send = async (name: string, tool: string, args: object) => {
-    const { headers, body } = statelessCall("tools/call", {
-      name: tool,
-      arguments: { database: "main", ...args },
-    });
+    const { headers, body } = statelessCall("tools/call", { name: tool, arguments: args });
     const wire = await Wire.open(gateway.url);
     const { host } = new URL(gateway.url);
     const token = `Bearer ${await tokenOf(gateway, name)}`;
@@ -220,10 +219,10 @@ t.test("a tool that reads is cut once its grant or token is lost, a change is no
     await eventually("it is forwarded", () => streams.length > before);
     return wire;
   };
-  const select = { from: "t", columns: ["*"] };
+  const select = { database: "main", from: "t", columns: ["*"] };
   const lost = await call("ann", "select", select);
   const kept = await call("ben", "select", select);
-  const row = { table: "t", values: [{ id: 1 }] };
+  const row = { database: "main", table: "t", values: [{ id: 1 }] };
   const change = await call("ann", "insert", row);
   const regrant = (text: string, name: string, role: string) =>
     text.replace(
@@ -236,11 +235,13 @@ t.test("a tool that reads is cut once its grant or token is lost, a change is no
   t.notOk(kept.isClosed, "a grant that was raised");
   t.notOk(change.isClosed, "a tool that changes rows runs to its end");
 
+  const preview = await call("ben", "preview", { Insert: row });
   const running = await call("ben", "insert", row);
   const waiting = await send("ben", "insert", row);
   const root = await tokenOf(gateway, "root");
   t.equal((await gateway.send("DELETE", "/api/users/ben/tokens", {}, root)).status, 200);
   await soon(t, "the tool that reads, without its token", isCut(streams, kept));
+  await soon(t, "a Preview", isCut(streams, preview));
   await waiting.until(/Token revoked/);
   t.notOk(running.isClosed, "a change that was sent before runs to its end");
   for (const wire of [change, running, waiting]) wire.cut();

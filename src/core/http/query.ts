@@ -26,7 +26,7 @@ import { addToBytes, addToTree } from "../query/additions.ts";
 import type { QueryLimit } from "../query/limits.ts";
 import { describeShape } from "../query/node.ts";
 import { LONG_BODY, parseQuery, parseQueryInSlices, STEP_BYTES } from "../query/parse.ts";
-import { isReadOnly, type ParsedQuery, type Query } from "../query/query.ts";
+import { type Access, isReadOnly, type ParsedQuery, type Query } from "../query/query.ts";
 import { abandoned, ClientAnswer, type QueryAnswer } from "../upstream/answer-stream.ts";
 import {
   ask as askDatabase,
@@ -427,12 +427,10 @@ function requestFor(
 }
 
 /** Has the answer to a read cut once it would no longer be allowed. A change runs to its end. */
-function checkReadWhileOpen(
-  { verdict }: Exchange,
-  { query, requireSameRows }: PreparedQuery,
-): void {
-  if (isReadOnly(query)) verdict.checkWhileOpen(requireSameRows);
-  else verdict.runToEnd();
+function checkReadWhileOpen({ verdict }: Exchange, { query, requireSameRows }: PreparedQuery) {
+  const isChange = ({ reads, operation }: Access) => !reads && operation !== "Preview";
+  if (query.accesses.some(isChange)) verdict.runToEnd();
+  else verdict.checkWhileOpen(requireSameRows);
 }
 
 interface AskOptions {
