@@ -321,6 +321,13 @@ t.test("an ID token, a refresh token and a logout token are not access tokens", 
   t.equal(await detailOf({ aud: "the-app" }), "wrong_audience");
 });
 
+t.test("no token has the id under which sessions or sign-ins are revoked", async (t) => {
+  for (const jti of ["session:", "session:abc", "sign-in:abc"]) {
+    t.match((await read({ jti })).tokenId, /^[0-9a-f]{64}$/, jti);
+  }
+  t.equal((await read({ jti: "a:b" })).tokenId, "a:b");
+});
+
 t.test("one of several audiences is enough", async (t) => {
   const audience = ["api://gatehouse", "gatehouse"];
   t.match(await read({}, { audience }), { user: "staff:alice" });

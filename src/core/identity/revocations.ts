@@ -24,7 +24,8 @@ export type Revocation =
   | { readonly jti: string; readonly until: number }
   | { readonly user: string; readonly before: number };
 
-export const tokenIdPattern = /^[!-~]{1,128}$/;
+/** None of the ids under which sign-ins and sessions of providers are revoked. */
+export const tokenIdPattern = /^(?!session:|sign-in:)[!-~]{1,128}$/;
 
 export interface Revocations {
   isRevoked(token: Pick<TokenClaims, "tokenId" | "username" | "issuedAt">): boolean;
