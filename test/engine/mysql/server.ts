@@ -35,7 +35,7 @@ export const isMariaDb = mysqld === undefined;
 const mysqlSettings = [
   "--mysqlx=off",
   "--secure-file-priv=",
-  "--innodb-redo-log-capacity=16M",
+  "--loose-innodb-redo-log-capacity=16M",
   "--cte-max-recursion-depth=1000000",
   // As MariaDB, with dates of zeros.
   "--sql-mode=STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION",
