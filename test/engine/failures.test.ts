@@ -393,6 +393,16 @@ t.test("the variable for reading only has the name that the server's version kno
   }
 });
 
+t.test("a MySQL server that loses conditions is refused", async (t) => {
+  for (const version of ["8.0.28-0ubuntu4", "8.0.35", "5.7.44"]) {
+    const reason = `version ${version} returns wrong rows; use MySQL 8.0.36, MariaDB 10.11 or later`;
+    t.throws(() => readTraits([version, "0", "1048576", "utf8mb4_0900_bin"]), { message: reason });
+  }
+  for (const version of ["8.0.36-2ubuntu3", "8.0.100", "8.4.8", "9.7.4", "10.0.0"]) {
+    t.ok(readTraits([version, "0", "1048576", "utf8mb4_0900_bin"]), version);
+  }
+});
+
 t.test("with MySQL, a Batch that creates or drops a table is refused at once", async (t) => {
   const { ask } = await freshMysql(t);
   await ask(createTable("rows", { id: "int" }));

@@ -363,8 +363,7 @@ function createSelectDialect(collation: string, isMariaDb: boolean): SelectDiale
       },
     },
     computing,
-    // Only MySQL reads version comments from 5.7 to 9.99 and needs the word.
-    row: "/*!80019 row */",
+    row: isMariaDb ? "" : "row",
     valuesPerStatement: PARAMETER_LIMIT,
     keyRows(keys, { listedAs }) {
       if (isMariaDb || listedAs === undefined) return undefined;

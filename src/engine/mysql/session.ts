@@ -28,30 +28,32 @@ interface ServerTraits {
   readonly maxPacketBytes: number;
 }
 
-/** By bytes, without padding: since MariaDB 10.2, and since MySQL 8.0.17. */
+/** By bytes, without padding. */
 export const collations: readonly string[] = ["utf8mb4_nopad_bin", "utf8mb4_0900_bin"];
 
 export const traitsQuery = `select @@version, @@lower_case_table_names, @@max_allowed_packet,
   (select collation_name from information_schema.collations
     where collation_name in (${collations.map((name) => `'${name}'`).join(", ")}) limit 1)`;
 
+/** MySQL 8.0.28 loses conditions of Selects in `from`, and parameters in `values`. */
+const OLDEST_MYSQL = "8.0.36";
+
 /** @throws Error for a server that is too old */
 export function readTraits(row: readonly unknown[]): ServerTraits {
-  const [version, folding, packet, collation] = row.map(String);
+  const [version = "", folding, packet, collation] = row.map(String);
   const known = collations.find((name) => name === collation);
-  if (known === undefined) {
+  const isMariaDb = /mariadb/i.test(version);
+  const isOld = version.localeCompare(OLDEST_MYSQL, "en", { numeric: true }) < 0;
+  if (known === undefined || (isOld && !isMariaDb)) {
     throw new Error(
-      `version ${version} has no bytewise collation; use MySQL 8.0.17, MariaDB 10.2 or later`,
+      `version ${version} returns wrong rows; use MySQL ${OLDEST_MYSQL}, MariaDB 10.11 or later`,
     );
   }
-  const isMariaDb = /mariadb/i.test(version ?? "");
   return {
     isMariaDb,
     // MySQL 8 has removed the older name, and MariaDB has the other one since 11.1.
     accessVariable:
-      isMariaDb && Number.parseFloat(version ?? "") < 11.1
-        ? "tx_read_only"
-        : "transaction_read_only",
+      isMariaDb && Number.parseFloat(version) < 11.1 ? "tx_read_only" : "transaction_read_only",
     collation: known,
     foldsNames: folding === "1",
     maxPacketBytes: Number(packet),
