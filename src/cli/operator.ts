@@ -90,8 +90,6 @@ const messages: Partial<Record<RefusalCode, (about: About) => string>> = {
     `Group not found: ${groupOf(holder)} (\`${invocation} group list\` lists all groups)`,
   user_exists: ({ holder }) => `User already exists: ${holderText(holder)}`,
   entry_narrowed: () => `${refusals.entry_narrowed[1]} with \`${invocation} access revoke\``,
-  last_administrator: () => `${refusals.last_administrator[1]}; --force allows it`,
-  last_owner: () => `${refusals.last_owner[1]}; --force allows it`,
   grant_not_found: grantNotFound,
   no_grant: grantNotFound,
   database_case_mismatch: (about) =>

@@ -35,8 +35,11 @@ const fileProblems = new Map([
 
 export function explain(error: unknown): string {
   if (error instanceof ConfigurationError) return error.message;
-  if (error instanceof Refusal && error.detail !== undefined) {
-    return `${error.message} (${error.detail})`;
+  if (error instanceof Refusal) {
+    const { code, message, detail } = error;
+    const isLast = code === "last_administrator" || code === "last_owner";
+    const remedy = isLast ? "; --force allows it" : "";
+    return message + remedy + (detail === undefined ? "" : ` (${detail})`);
   }
   if (!(error instanceof Error)) return "unknown error";
   const problem = "code" in error ? fileProblems.get(String(error.code)) : undefined;
