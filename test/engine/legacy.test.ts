@@ -276,21 +276,13 @@ for (const schema of ["public", "elsewhere"]) {
       "insert into main.words values (1, 'a', 'a.b'), (2, 'B', 'B'), (3, 'A', 'a'), (4, 'b', 'b.a')",
     );
     for (const column of ["word", "path"]) {
-      const order_by = [{ column }, { column: "id" }];
-      const whole = (await ask(selectAll("words", { columns: ["id", column], order_by }))).body
-        .data;
-      const paged: unknown[] = [];
-      for (let after: unknown[] | undefined; paged.length < 5; ) {
-        const more = after === undefined ? {} : { after };
-        const answer = await ask(
-          selectAll("words", { columns: ["id", column], order_by, limit: 1, ...more }),
-        );
-        const [row] = answer.body.data ?? [answer.text];
-        if (row === undefined) break;
-        paged.push(row);
-        after = [Object(row)[column], Object(row).id];
+      const sorted = { columns: ["id", column], order_by: [{ column }, { column: "id" }] };
+      const { data: rows = [] } = (await ask(selectAll("words", sorted))).body;
+      t.equal(rows.length, 4);
+      for (const [at, row] of rows.entries()) {
+        const page = { ...sorted, after: [Object(row)[column], Object(row).id], limit: 1 };
+        t.same((await ask(selectAll("words", page))).body.data, rows.slice(at + 1, at + 2), column);
       }
-      t.same(paged, whole, column);
     }
     const found = await ask(selectAll("words", { columns: ["id"], where: equal("word", "a") }));
     t.same(found.body.data, schema === "public" ? [{ id: 1 }, { id: 3 }] : [{ id: 1 }]);
@@ -302,19 +294,16 @@ for (const schema of ["public", "elsewhere"]) {
 t.test("a type of an extension without an operator <> can be compared", async (t) => {
   const { ask, sql } = await freshPostgres(t);
   const internal = "language internal immutable strict as";
-  const order = { "<": "lt", "<=": "le", "=": "eq", ">=": "ge", ">": "gt" };
   await sql(
     "create type shape",
     `create function shape_in(cstring) returns shape ${internal} 'int8in'`,
     `create function shape_out(shape) returns cstring ${internal} 'int8out'`,
     "create type shape (input = shape_in, output = shape_out, like = bigint)",
     `create function shape_cmp(shape, shape) returns int ${internal} 'btint8cmp'`,
-    ...Object.entries(order).flatMap(([sign, name]) => [
-      `create function shape_${name}(shape, shape) returns bool ${internal} 'int8${name}'`,
-      `create operator ${sign} (leftarg = shape, rightarg = shape, function = shape_${name})`,
-    ]),
-    `create operator class shape_ops default for type shape using btree as operator 1 <,
-      operator 2 <=, operator 3 =, operator 4 >=, operator 5 >, function 1 shape_cmp(shape, shape)`,
+    `create function shape_eq(shape, shape) returns bool ${internal} 'int8eq'`,
+    "create operator = (leftarg = shape, rightarg = shape, function = shape_eq)",
+    `create operator class shape_ops default for type shape using btree
+      as operator 3 =, function 1 shape_cmp(shape, shape)`,
     "create table main.places (id int primary key, shape shape)",
     "insert into main.places values (1, '7'), (2, '8')",
   );
