@@ -225,7 +225,10 @@ export function describe(
   keys: readonly UniqueKey[],
   { isView = false, rows, comment }: TableFacts,
 ) {
-  const known = keys.map((key) => key.columns).filter((names) => names.length > 0);
+  const visible = new Set(columns.map(({ name }) => name));
+  const known = keys
+    .map((key) => key.columns)
+    .filter((names) => names.length > 0 && names.every((name) => visible.has(name)));
   const isUnique = (name: string) => known.some((names) => names.length === 1 && names[0] === name);
   return {
     columns: columns.map(({ name, type, isKey, isNullable, isSerial, ...facts }) => ({
