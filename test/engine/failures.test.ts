@@ -552,6 +552,8 @@ t.test("errors of a PostgreSQL server that writes German have the same codes", a
     [{ code: "42P01", where: "PL/pgSQL-Funktion act() Zeile 3" }, "statement_failed", /does not/],
     [{ code: "22003", where: "SQL-Funktion »act« Anweisung 1" }, "number_out_of_range", /function/],
     [{ code: "42P01", where: "unbenanntes Portal Parameter $1" }, "invalid_value", /value/],
+    [{ code: "22003", where: "paralleler Arbeitsprozess" }, "number_out_of_range", /column/],
+    [{ code: "42P01", where: "Parameter: »$1 = '(\"'«" }, "table_not_found", /longer/],
     [
       { code: "23505", table: "t", detail: 'Schlüssel »(a, "b c")=(1, 2)« existiert bereits.' },
       "constraint_violation",

@@ -17,6 +17,12 @@ import { PasswordMissing } from "./address.ts";
  */
 export const ofParameter = /^[\p{L}\p{M}, ]*\$(\d+)/mu;
 
+/**
+ * Such a context, in any language, is that of a function or of a statement in one. Others are only
+ * words, or the parameters of the statement that was sent.
+ */
+const quotesCode = /^[^$]*["«»„“”(](?!.?\$)/;
+
 /** By SQLSTATE, or by its first two characters for a whole class. */
 const refusals: ReadonlyMap<string, Refused> = new Map<string, Refused>([
   ["08", refused.foreignServer],
@@ -113,8 +119,7 @@ export const failures = createFailures<DatabaseError>({
       return failed(origin, undefined, "the foreign server refuses what it is asked for this");
     }
     const [, name] = / function "?(?:[^"\s(]+\.)?([^"\s(.]+)/.exec(where) ?? [];
-    // In other languages, the context of a function has other words.
-    if (name !== undefined || (where !== "" && !ofParameter.test(where))) {
+    if (name !== undefined || quotesCode.test(where)) {
       if (code === "22001") return refused.tooLongInside;
       if (code === "22003") return refused.outOfRangeInside;
       if (/^(21|42(?!501))/.test(code))
