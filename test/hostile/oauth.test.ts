@@ -106,7 +106,7 @@ onServer("a request consists only of unique parameters in its URL", async (t, se
     request_uri=urn:ietf:params:oauth:request_uri:x request=eyJhbGciOiJub25lIn0.e30. registration={}
     id_token_hint=eyJhbGciOiJub25lIn0.e30. id_token_hint=x max_age=-1 state=s2 code_challenge=x
     code_challenge_method=plain response_type=token response_mode=fragment response_mode=jwt
-    response_mode=web_message prompt=none&prompt=login scope=x
+    response_mode=web_message prompt=none&prompt=login prompt=&prompt=login scope=x
   `),
     `request_uri=${url}/request`,
     `client_id=${client_id}`,

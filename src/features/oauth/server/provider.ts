@@ -96,20 +96,28 @@ const knownPrompts: ReadonlyMap<string, string> = new Map([
 /**
  * Normalizes an authorization request. Without a scope it requests all scopes of the resource. Any
  * request that may show a page requires consent. Only `response_mode=query` is accepted, because
- * form posts would need a script on this server's page.
+ * form posts would need a script on this server's page. The library refuses repeated parameters.
  */
 export function completeRequest(url: string): string {
   const at = url.indexOf("?");
   const parameters = new URLSearchParams(at === -1 ? "" : url.slice(at + 1));
-  if ((parameters.get("scope") ?? "").trim() === "") parameters.set("scope", mcpScopes.join(" "));
   if (parameters.getAll("response_mode").some((mode) => mode !== "query")) {
     // An unsupported mode, which the library refuses.
     parameters.set("response_mode", "refused");
   }
-  const asked = (parameters.get("prompt") ?? "").split(" ");
-  const prompts = new Set(asked.flatMap((prompt) => knownPrompts.get(prompt) ?? []));
-  if (!prompts.has("none")) prompts.add("consent");
-  parameters.set("prompt", [...prompts].join(" "));
+  const isRepeated = (name: string) => parameters.getAll(name).length > 1;
+  if (!isRepeated("scope")) {
+    const given = parameters.get("scope") ?? "";
+    const scope = given.trim() === "" ? mcpScopes.join(" ") : given;
+    // The library takes `max_age` only in requests of OpenID Connect.
+    parameters.set("scope", parameters.has("max_age") ? `openid ${scope}` : scope);
+  }
+  if (!isRepeated("prompt")) {
+    const asked = (parameters.get("prompt") ?? "").split(" ");
+    const prompts = new Set(asked.flatMap((prompt) => knownPrompts.get(prompt) ?? []));
+    if (!prompts.has("none")) prompts.add("consent");
+    parameters.set("prompt", [...prompts].join(" "));
+  }
   return `${at === -1 ? url : url.slice(0, at)}?${parameters}`;
 }
 
