@@ -209,10 +209,8 @@ t.test("a client may demand that the user authenticates again at the provider", 
   };
   t.strictSame(await asked({}), [null, null]);
   t.strictSame(await asked({ prompt: "login" }), ["login", null]);
-  // `max_age` is a parameter of OpenID Connect.
-  const scope = "openid mcp:tools";
-  t.strictSame(await asked({ scope, max_age: "0" }), ["login", null]);
-  t.strictSame(await asked({ scope, max_age: "60" }), [null, "60"]);
+  t.strictSame(await asked({ max_age: "0" }), ["login", null]);
+  t.strictSame(await asked({ max_age: "60", scope: "openid mcp:tools" }), [null, "60"]);
 
   const { login } = await signIn(gateway, browser);
   t.match(login.text, "Logged in as", "the browser is logged in");
@@ -224,11 +222,11 @@ t.test("a client may demand that the user authenticates again at the provider", 
   t.match(again.login.text, "Sign in with Example", "prompt=login asks nonetheless");
   t.match(again.page.text, "Logged in as");
   await delay(2100);
-  const late = await signIn(gateway, browser, { scope, max_age: "1" });
+  const late = await signIn(gateway, browser, { max_age: "1" });
   t.match(late.login.text, "Sign in with Example", "and so does a login that is too old");
   t.match(late.page.text, "Logged in as");
   provider.loginAge = 60;
-  const refused = await signIn(gateway, browserOf(gateway), { scope, max_age: "30" });
+  const refused = await signIn(gateway, browserOf(gateway), { max_age: "30" });
   provider.loginAge = 0;
   t.match(refused.page, { status: 403, text: /identity provider did not sign you in/ });
   t.match(await gateway.service.logged(({ detail }) => detail === "login_too_old"), {
@@ -256,6 +254,14 @@ t.test("a sign-in ends in the browser in which it began, and only once", async (
   mixedUp.searchParams.set("iss", "https://other.example.com");
   t.match(await stopped.open(mixedUp.href), { status: 403 }, "from another issuer (RFC 9207)");
   t.match(await stopped.open(answer.url), refused, "after a first try");
+  const { page } = await signIn(gateway, stopped);
+  const failed = new URL(answer.url);
+  failed.searchParams.set("state", new URL(page.url).searchParams.get("state") ?? "");
+  failed.searchParams.set("error", "no word");
+  t.match(await stopped.open(failed.href), { status: 403 }, "with an error of anyone");
+  t.match(await gateway.service.logged(({ cause }) => cause === "no word"), {
+    detail: "invalid_answer",
+  });
 });
 
 t.test("the page of connected applications offers the sign-in too", async (t) => {

@@ -232,5 +232,7 @@ export function describeProblem(error: unknown): string {
 export function refusalReason(error: unknown): string | undefined {
   if (error instanceof ProviderRefused) return error.message;
   if (error instanceof openid.ClientError && wrongAnswers.has(error.code)) return "invalid_answer";
-  return isOAuthError(error) && !otherProblems.has(error.error) ? error.error : undefined;
+  if (!isOAuthError(error) || otherProblems.has(error.error)) return undefined;
+  // The user's browser brings the answer, and may have changed it.
+  return /^\w{1,64}$/.test(error.error) ? error.error : "invalid_answer";
 }
