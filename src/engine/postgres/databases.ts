@@ -31,6 +31,9 @@ interface SessionOptions {
   readonly timeLimit: number;
 }
 
+/** SQLSTATEs with which the server ends a connection, a moment before it closes. */
+const lastErrors = /^(25P0[34]|57P0[1245])$/;
+
 export class PostgresConnection implements Connection<PostgresSession> {
   readonly session: PostgresSession;
   readonly #address: ServerAddress;
@@ -43,6 +46,9 @@ export class PostgresConnection implements Connection<PostgresSession> {
     this.#client = client;
     client.on("error", this.#onBreak);
     client.on("end", this.#onBreak);
+    client.connection.on("errorMessage", ({ code }: DatabaseError) => {
+      if (lastErrors.test(code ?? "")) this.#onBreak();
+    });
   }
 
   /** @throws ConnectionLost, PasswordMissing, or the server's error if it refuses the connection */

@@ -174,7 +174,12 @@ export class Transactions<Leased extends Session> {
     try {
       result = await work(session);
     } catch (error) {
-      if (leavesConnectionUsable(error)) await session.end("rollback");
+      if (leavesConnectionUsable(error)) {
+        await session.end("rollback").catch((failure: unknown) => {
+          // Then the server has rolled back too.
+          if (!(failure instanceof ConnectionLost)) throw failure;
+        });
+      }
       throw error;
     }
     try {

@@ -143,6 +143,25 @@ t.test("a standby is a read-only database, and a time limit of the server is one
   if (isNewest) t.match(await query(address, late), refusal(503, "query_timeout"));
 });
 
+t.test("a time limit of the server ends one query, and none that follows", async (t) => {
+  if (!isNewest) return;
+  const { database, sql, url } = await freshPostgres(t);
+  await sql(
+    "create table main.items (id int primary key)",
+    `create function main.wait() returns trigger language plpgsql as
+      'begin perform pg_sleep(9); return new; end'`,
+    "create table main.slow (id int)",
+    "create trigger slow before insert on main.slow for each row execute function main.wait()",
+    `alter database ${database} set transaction_timeout = '200ms'`,
+  );
+  const { address } = await startOn(t, url);
+  for (const id of [1, 2, 3]) {
+    const late = await query(address, insert("slow", [{ id }]));
+    t.match(late, refusal(503, "query_timeout"));
+    t.match(await query(address, insert("items", [{ id }])), { status: 200 });
+  }
+});
+
 t.test("a change does not run if its transaction could not begin", async (t) => {
   const { ask, database, sql } = await freshPostgres(t);
   await sql(table);
