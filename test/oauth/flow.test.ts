@@ -103,6 +103,12 @@ onServer("a client gets the scopes that it requests, by default all", async (t, 
   t.strictSame(scopes, new Set(["mcp:resources"]));
 });
 
+onServer("max_age needs no scope openid, and adds none", async (t, setting) => {
+  const parameters = { max_age: "100", scope: "mcp:tools" };
+  const { body } = await obtainTokens(setting, { parameters });
+  t.equal(body.scope, "mcp:tools");
+});
+
 onServer("a client of the configuration needs no registration", async (t, setting) => {
   const [redirect_uri = ""] = CONFIGURED.redirect_uris;
   const authorized = await authorize(setting, {
