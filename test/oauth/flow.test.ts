@@ -1,6 +1,7 @@
 import path from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { mock } from "node:test";
+import { setTimeout as delay } from "node:timers/promises";
 import { decodeJwt, decodeProtectedHeader, type JWTPayload, SignJWT } from "jose";
 import t, { type Test } from "tap";
 import { epochSeconds } from "../../src/core/base/clock.ts";
@@ -273,6 +274,21 @@ onServer("revoking all tokens of a user ends the refresh tokens too", async (t, 
   t.equal((await refresh(setting, clientId, refreshToken)).body.error, "invalid_grant");
   const next = await obtainTokens(setting);
   t.match(await setting.server.verify(next.accessToken), { username: "alice" });
+});
+
+t.test("a revocation ends a refresh that is waiting for the state", async (t) => {
+  const setting = await openOAuthSetup(t);
+  const { clientId, refreshToken } = await obtainTokens(setting);
+  const other = new DatabaseSync(path.join(setting.directory, "state.sqlite"));
+  t.teardown(() => other.close());
+  other.exec("begin immediate");
+  const answer = refresh(setting, clientId, refreshToken);
+  await delay(500);
+  const revoked = epochSeconds() + 1;
+  setting.revokedBefore.set("alice", revoked);
+  await eventually("a new token would be later", () => epochSeconds() > revoked);
+  other.exec("rollback");
+  t.match(await answer, { status: 400, body: { error: "invalid_grant" } });
 });
 
 t.test("a revocation ends an authorization that its user has not finished", async (t) => {

@@ -349,6 +349,12 @@ t.test("a disabled user and an earlier assertion of a revoked one get no token",
   t.match(revoked, { body: { error: "invalid_grant" }, event: { detail: "revoked" } });
   setting.revokedBefore.clear();
   t.equal((await exchange(opened, { assertion: text })).status, 200);
+
+  const until = now() + 1;
+  let checks = 0;
+  setting.revokedBefore.get = () => (checks++ === 0 ? undefined : until);
+  const late = await exchange(opened, { assertion: await assertion(opened) });
+  t.match(late, { body: { error: "invalid_grant" }, event: { detail: "revoked" } });
 });
 
 t.test("an unreachable provider is not a refusal", async (t) => {

@@ -21,7 +21,7 @@ async function readVisitor(visit: Visit) {
   const session = await provider.Session.get(context);
   const { accountId = "", loginTs: issuedAt = 0 } = session;
   // Undefined without a valid login.
-  const username = findUser(options, accountId, { tokenId: "", issuedAt })?.username;
+  const username = findUser(options, accountId, issuedAt)?.username;
   const { cookies } = context;
   const browser = cookies.get(browserCookie(visit).name) || randomBytes(32).toString("base64url");
   return { ...visit, cookies, browser, session, username };

@@ -106,8 +106,7 @@ export function isConnected(
   context: AccountContext,
   { accountId, allowedAt, renewedAt }: Connection,
 ): boolean {
-  const issued = { tokenId: "", issuedAt: allowedAt };
-  if (findUser(context, accountId, issued) === undefined) return false;
+  if (findUser(context, accountId, allowedAt) === undefined) return false;
   return renewedAt !== undefined || allowedAt + lifetimes.accessToken > epochSeconds();
 }
 
@@ -142,16 +141,15 @@ export interface AccountContext {
   readonly revocations: Revocations;
 }
 
-/** Undefined if the login has ended. `issued` is undefined for one that is being made. */
+/** Undefined if the login has ended. @param issuedAt epoch seconds; absent for a new login */
 export function findUser(
   { snapshot, revocations }: AccountContext,
   accountId: string,
-  issued: { readonly tokenId: string; readonly issuedAt: number } | undefined,
+  issuedAt = Number.POSITIVE_INFINITY,
 ): User | undefined {
   const account = parseAccountId(accountId);
   try {
-    const { tokenId, issuedAt } = issued ?? { tokenId: "", issuedAt: Number.POSITIVE_INFINITY };
-    const user = identify(snapshot(), revocations, { ...account, tokenId, issuedAt });
+    const user = identify(snapshot(), revocations, { ...account, tokenId: "", issuedAt });
     // A user whose password was removed has the credential of no login.
     return account.credential === "" ? undefined : user;
   } catch (error) {

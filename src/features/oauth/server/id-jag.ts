@@ -80,6 +80,8 @@ export function registerAssertions(
     const groups = readGroups(claims, settings);
     const lasts = accessTokenLifetime(options);
     const { username, credential } = await signIns.open(settings, claims, groups, lasts);
+    // A revocation may have come while the state was written.
+    externalCaller(snapshot(), revocations, token);
     return { accountId: formatAccountId(username, credential), scope: scopes.join(" ") };
   };
 

@@ -255,8 +255,7 @@ async function choices(visit: Interaction): Promise<Choice[]> {
   const { options, interaction } = visit;
   const { accountId = "" } = interaction.session ?? {};
   const { loginTs: issuedAt = 0 } = await currentSession(visit);
-  if (findUser(options, accountId, { tokenId: "", issuedAt }) === undefined)
-    throw new Refusal("token_revoked");
+  if (findUser(options, accountId, issuedAt) === undefined) throw new Refusal("token_revoked");
   const { username, credential } = parseAccountId(accountId);
   const signedIn =
     parseSignIn(credential) && (await options.signIns?.current(credential, username));
@@ -269,10 +268,10 @@ async function showConsent(visit: Interaction): Promise<void> {
   const connections = await listConnections(store, username);
   // Another person may have had the name.
   const last = connections.find(
-    ({ clientId, byProvider, accountId, allowedAt: issuedAt }) =>
+    ({ clientId, byProvider, accountId, allowedAt }) =>
       clientId === client.clientId &&
       !byProvider &&
-      findUser(options, accountId, { tokenId: "", issuedAt }) !== undefined,
+      findUser(options, accountId, allowedAt) !== undefined,
   );
   const page = renderPage({
     title: "Allow access",

@@ -138,8 +138,7 @@ function resourceServer(options: AuthorizationServerOptions, keys: SigningKeys, 
 function findAccount(options: AuthorizationServerOptions): Configuration["findAccount"] {
   return ({ oidc }, accountId, token) => {
     const issuedAt = token?.iat ?? oidc.session?.loginTs;
-    const issued = issuedAt === undefined ? undefined : { tokenId: token?.jti ?? "", issuedAt };
-    if (findUser(options, accountId, issued) === undefined) return undefined;
+    if (findUser(options, accountId, issuedAt) === undefined) return undefined;
     return { accountId, claims: () => ({ sub: parseAccountId(accountId).username }) };
   };
 }
@@ -161,12 +160,17 @@ function requireResource(
   if (!granted.includes(params.resource)) params.resource = ownResource;
 }
 
-/** Claims with the limits of the consent. Without a consent no token is issued. */
-function tokenClaims({ oidc }: KoaContextWithOIDC) {
-  const { Grant: grant } = oidc.entities;
+/** Claims with the limits of the consent. Without a consent or a login no token is issued. */
+function tokenClaims(options: AuthorizationServerOptions, { oidc }: KoaContextWithOIDC) {
+  const { Grant: grant, AuthorizationCode: code, RotatedRefreshToken: used } = oidc.entities;
   const consent = readConsent(grant?.rar);
   if (grant?.accountId === undefined || consent === undefined) {
     throw new errors.InvalidGrant("the grant has no consent");
+  }
+  // A revocation may have come while the request waited for the state.
+  const { iat: issuedAt } = used ?? code ?? {};
+  if (findUser(options, grant.accountId, issuedAt) === undefined) {
+    throw new errors.InvalidGrant("the login has ended");
   }
   const { credential } = parseAccountId(grant.accountId);
   const { database, readOnly } = consent;
@@ -315,7 +319,7 @@ function configure(
     // Of what is left of a document that was read.
     fetchResponseBodyLimits: { "client_id metadata document": 2 * DOCUMENT_LIMITS.bytes },
     findAccount: findAccount(options),
-    extraTokenClaims: tokenClaims,
+    extraTokenClaims: (ctx) => tokenClaims(options, ctx),
     formats: {
       customizers: {
         jwt: (_, token, { payload }) => {
