@@ -175,9 +175,11 @@ function administrators(snapshot: Snapshot): string[] {
   });
 }
 
+/** Of a user who can log in here: an issuer's user cannot, whatever the record says. */
 const hasOwnEntry = (snapshot: Snapshot) =>
   administrators(snapshot).some(
     (username) =>
+      !username.startsWith("staff:") &&
       snapshot.users.get(username)?.passwordHash !== undefined &&
       grantOn(snapshot, username, "*")?.role === "Owner",
   );
