@@ -119,15 +119,14 @@ export const failures = createFailures<DatabaseError>({
       return failed(origin, undefined, "the foreign server refuses what it is asked for this");
     }
     const [, name] = / function "?(?:[^"\s(]+\.)?([^"\s(.]+)/.exec(where) ?? [];
-    const isOfParameter = ofParameter.test(where);
-    if (name !== undefined || (quotesCode.test(where) && !isOfParameter)) {
+    if (name !== undefined || (quotesCode.test(where) && !ofParameter.test(where))) {
       if (code === "22001") return refused.tooLongInside;
       if (code === "22003") return refused.outOfRangeInside;
       if (/^(21|42(?!501))/.test(code))
         return failed(origin, inFunction(name, reasons.get(code) ?? words));
     }
     // Of a value that was sent, such as the name of a table for a column of type `regclass`.
-    if (/^(3F|42)/.test(code) && isOfParameter) return worded(refused.unfit, words);
+    if (/^(3F|42)/.test(code) && ofParameter.test(where)) return worded(refused.unfit, words);
     if (code === "25006" && origin?.isReading) {
       return failed(
         origin,
