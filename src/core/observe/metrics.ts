@@ -11,7 +11,7 @@ import {
   Registry,
 } from "prom-client";
 import { http } from "../base/node-http.ts";
-import { isLoopback } from "../config/addresses.ts";
+import { isLoopback, parseListenAddress } from "../config/addresses.ts";
 import { limitConnections } from "../http/system-limits.ts";
 import type { Log } from "./log.ts";
 
@@ -471,7 +471,7 @@ export async function serveMetrics(
   log: Log,
   metrics: () => Promise<string>,
 ): Promise<Server> {
-  const [, host = "", port] = /^\[?(.*?)\]?:(\d+)$/.exec(address) ?? [];
+  const { host = "", port = 0 } = parseListenAddress(address) ?? {};
   const isLocal = isLoopback(host);
   const server = http.createServer((request, response) => {
     const [path] = request.url?.split("?", 1) ?? [];
@@ -492,7 +492,7 @@ export async function serveMetrics(
     );
   });
   limitConnections(server, log, true);
-  server.listen({ host, port: Number(port) });
+  server.listen({ host, port });
   await once(server, "listening");
   return server;
 }
