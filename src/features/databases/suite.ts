@@ -29,8 +29,9 @@ export interface SuiteGrant {
 
 export interface SuiteContext {
   /**
-   * Sends a request through the gateway. Every user of a grant exists, and `admin` owns all. Any
-   * other name sends it without a credential. Without an answer, the status is 0.
+   * Sends a request through the gateway. Every user of a grant exists, and `admin` owns all.
+   * `operator` is `direct`. Any other name sends it without a credential. Without an answer, the
+   * status is 0.
    */
   as(user: string): Send;
   /** Sends a request to the database server itself, with the operator's credential. */
@@ -142,6 +143,54 @@ export async function expectAll(
   }
 }
 
+/** Sends the requests of a table to the server itself. @throws Error unless each succeeds */
+export async function fill(direct: Send, table: string, names: Names): Promise<void> {
+  for (const { title, request } of readTable(table, names)) {
+    const answer = await direct(request);
+    if (answer.status < 200 || answer.status > 299)
+      throw new Error(`${title}: ${described(answer)}`);
+  }
+}
+
+/** Servers may write the members of an object in any order. */
+function sorted(value: Json): Json {
+  if (Array.isArray(value)) return value.map(sorted);
+  if (!isObject(value)) return value;
+  const members = Object.entries(value).sort(([one], [other]) => (one < other ? -1 : 1));
+  return Object.fromEntries(members.map(([name, one]) => [name, sorted(one)]));
+}
+
+/** These differ between two answers to the same request. */
+const volatile = /"(?:took|request_id)":(?:"[^"]*"|\d+)/g;
+
+type Answers = ReadonlyMap<string, string>;
+
+/** The answers to the requests of a table, as texts that are equal for equal answers. */
+export async function answersTo(send: Send, table: string, names: Names): Promise<Answers> {
+  const answers = new Map<string, string>();
+  for (const { title, request } of readTable(table, names)) {
+    const { status, text, json } = await send(request);
+    let answer = json === undefined ? text : JSON.stringify(sorted(json)).replace(volatile, "");
+    // Names stand for values that may differ, such as random ids.
+    for (const [name, value] of Object.entries(names))
+      answer = answer.replaceAll(value, () => name);
+    answers.set(title, `${status} ${answer}`);
+  }
+  return answers;
+}
+
+export function checkSame(
+  { held }: SuiteContext,
+  what: string,
+  before: Answers,
+  after: Answers,
+): void {
+  for (const [title, answer] of before) {
+    const later = after.get(title);
+    held(`${what}: ${title}`, later === answer, `${answer} became ${later}`);
+  }
+}
+
 type RequestOf = (user: string) => SuiteRequest | Promise<SuiteRequest>;
 
 /** Users, from the least to the most that they may do in one database. */
@@ -172,19 +221,23 @@ export function readRoles(table: string, names: Names): RoleCase[] {
   ]);
 }
 
-/** @param isOptional true for requests that servers may lack: it is enough that they pass */
+/**
+ * @param isOptional true for requests that servers may lack: it is enough that they pass
+ * @param others further users, each with the role whose requests are allowed to it
+ */
 export async function checkRoles(
   { as, direct, held }: SuiteContext,
   cases: readonly RoleCase[],
   isOptional: boolean,
+  others: Names = {},
 ): Promise<void> {
   for (const [title, from, request, undo] of cases) {
-    for (const user of roles) {
+    for (const user of [...roles, ...Object.keys(others)]) {
       const answer = await as(user)(typeof request === "function" ? await request(user) : request);
       if (undo !== undefined) await direct(await undo(user));
       const isOwn = codeOf(answer) === undefined;
       const isDone = answer.status >= 200 && answer.status < 300;
-      const isAllowed = roles.indexOf(user) >= roles.indexOf(from);
+      const isAllowed = roles.indexOf(others[user] ?? user) >= roles.indexOf(from);
       const isPassed = isOptional ? answer.status > 0 && isOwn : isDone;
       const holds = isAllowed ? isPassed : answer.status === 403 && !isOwn;
       held(`${user} ${isAllowed ? "may" : "may not"} ${title}`, holds, described(answer));

@@ -220,7 +220,8 @@ export class OpenSearchStub extends RecordingUpstream {
     }
     const names = asked.query.get("index") ?? "_all";
     if (first === "_cat" || first === "_cluster" || first === "_resolve") {
-      return this.#list(first, second, third);
+      // After `/_cluster/state/metadata`, the indexes are one segment later.
+      return this.#list(first, second, second === "state" ? asked.parts[3] : third);
     }
     if (first === "_scripts" || first === "_index_template") return done;
     if (first === "_data_stream") {
