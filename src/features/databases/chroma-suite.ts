@@ -4,7 +4,6 @@ import { gzipSync } from "node:zlib";
 import { chroma } from "./chroma.ts";
 import type { JsonObject } from "./preset.ts";
 import {
-  type Attack,
   answersTo,
   attacksByForm,
   checkAttacks,
@@ -16,15 +15,14 @@ import {
   member,
   post,
   put,
-  type RoleCase,
-  readAttacks,
-  readRoles,
+  readTable,
   remove,
   SECRET,
   type Send,
   type Suite,
   type SuiteAnswer,
   type SuiteContext,
+  type TableRow,
   withCoding,
   withHeaders,
 } from "./suite.ts";
@@ -64,16 +62,8 @@ async function create(direct: Send, path: string, name: string): Promise<string>
   return String(member(answer.json, "id"));
 }
 
-interface Ids {
-  readonly open: string;
-  readonly hidden: string;
-  /** In another database. */
-  readonly secret: string;
-  /** In a database of the same name of another tenant. */
-  readonly foreign: string;
-}
-
-async function fill(direct: Send): Promise<Ids> {
+/** Fills the server. @returns names with the ids of its collections */
+async function fill(direct: Send) {
   await direct(post(tenants, { name: TENANT }));
   await create(direct, `${tenants}/${TENANT}/databases`, ALPHA);
   await create(direct, databases, ALPHA);
@@ -83,13 +73,27 @@ async function fill(direct: Send): Promise<Ids> {
     await direct(post(`${base}/collections/${id}/add`, record("1", document)));
     return id;
   };
+  const secret = await collection(at(BRAVO), "secret", SECRET);
   return {
-    open: await collection(at(ALPHA), "open", "for all"),
-    hidden: await collection(at(ALPHA), "hidden", SECRET),
-    secret: await collection(at(BRAVO), "secret", SECRET),
-    foreign: await collection(elsewhere, "foreign", SECRET),
+    A: ALPHA,
+    B: BRAVO,
+    FRESH,
+    TENANT,
+    T: tenants.slice(1),
+    D: databases.slice(1),
+    C: at(ALPHA, "/collections").slice(1),
+    E: `${elsewhere.slice(1)}/collections`,
+    OPEN: await collection(at(ALPHA), "open", "for all"),
+    HIDDEN: await collection(at(ALPHA), "hidden", SECRET),
+    // In a database of the same name of another tenant.
+    FOREIGN: await collection(elsewhere, "foreign", SECRET),
+    SECRET: secret,
+    UPPER: secret.toUpperCase(),
+    PLAIN: secret.replaceAll("-", ""),
   };
 }
+
+type FilledNames = Awaited<ReturnType<typeof fill>>;
 
 async function clean(direct: Send): Promise<void> {
   const bases = [ALPHA, BRAVO, CHARLIE, DELTA, FRESH].map((name) => at(name));
@@ -110,35 +114,7 @@ const protectedState = `
   operator POST /$C/$HIDDEN/get /$D/$B/collections/$SECRET/get /$E/$FOREIGN/get {}
 `;
 
-function namesWith(ids: Ids) {
-  return {
-    A: ALPHA,
-    B: BRAVO,
-    FRESH,
-    TENANT,
-    T: tenants.slice(1),
-    D: databases.slice(1),
-    C: at(ALPHA, "/collections").slice(1),
-    E: `${elsewhere.slice(1)}/collections`,
-    OPEN: ids.open,
-    HIDDEN: ids.hidden,
-    FOREIGN: ids.foreign,
-    SECRET: ids.secret,
-    UPPER: ids.secret.toUpperCase(),
-    PLAIN: ids.secret.replaceAll("-", ""),
-  };
-}
-
-function roleCases(direct: Send, ids: Ids): readonly RoleCase[] {
-  const collections = at(ALPHA, "/collections");
-  const open = `${collections}/${ids.open}`;
-  const made = (user: string) => `made-by-${user}`;
-  const drop = (user: string) => remove(`${collections}/${made(user)}`);
-  const dropMade = async (user: string) => {
-    await direct(post(collections, { name: made(user) }));
-    return drop(user);
-  };
-  const table = `
+const requests = `
   reader GET /$D/$A /$C /$D/$A/collections_count /$C/open /$C/by-id/$OPEN /$C/$OPEN/count /$C/$OPEN/fork_count
     | /$C/$OPEN/indexing_status
   reader POST /$C {"name":"open","get_or_create":true}
@@ -150,45 +126,32 @@ function roleCases(direct: Send, ids: Ids): readonly RoleCase[] {
   writer POST /$C/$OPEN/update {"ids":["$USER"],"documents":["updated"]}
   writer POST /$C/$OPEN/delete {"ids":["$USER"]}
   builder PUT /$C/$OPEN {"new_metadata":{"by":"$USER"}}
+  builder POST /$C {"name":"made-by-$USER"}
+  operator DELETE /$C/made-by-$USER
+  builder POST /$C {"name":"made-by-$USER","get_or_create":true}
+  operator DELETE /$C/made-by-$USER
+  builder PUT /$C/$OPEN {"new_name":"renamed"}
+  operator PUT /$C/$OPEN {"new_name":"open"}
+  builder POST /$C/$OPEN/fork {"new_name":"made-by-$USER"}
+  operator DELETE /$C/made-by-$USER
+  operator POST /$C {"name":"made-by-$USER"}
+  builder DELETE /$C/made-by-$USER
+  operator DELETE /$C/made-by-$USER
 `;
-  return [
-    ...readRoles(table, namesWith(ids)),
-    ["create a collection", "builder", (user) => post(collections, { name: made(user) }), drop],
-    [
-      "get_or_create a collection that does not exist",
-      "builder",
-      (user) => post(collections, { name: made(user), get_or_create: true }),
-      drop,
-    ],
-    [
-      "rename a collection",
-      "builder",
-      put(open, { new_name: "renamed" }),
-      () => put(open, { new_name: "open" }),
-    ],
-    [
-      "fork a collection",
-      "builder",
-      (user) => post(`${open}/fork`, { new_name: made(user) }),
-      drop,
-    ],
-    ["delete a collection", "builder", dropMade, drop],
-  ];
-}
 
-async function checkServer(context: SuiteContext, ids: Ids): Promise<void> {
+async function checkServer(context: SuiteContext, names: FilledNames): Promise<void> {
   const { as, held } = context;
-  for (const [user, names] of [
+  for (const [user, own] of [
     ["reader", ALPHA],
     ["stranger", BRAVO],
     ["guest", ""],
   ] as const) {
     const list = await as(user)(get(databases));
-    const isOwn = namesIn(list) === names;
+    const isOwn = namesIn(list) === own;
     held(`${user} sees only its own databases in the list`, isOwn, described(list));
     const identity = await as(user)(get("/api/v2/auth/identity"));
     const told = member(identity.json, "databases");
-    const isRight = JSON.stringify(told) === JSON.stringify(names === "" ? [] : [names]);
+    const isRight = JSON.stringify(told) === JSON.stringify(own === "" ? [] : [own]);
     held(`${user} receives its own databases as its identity`, isRight, described(identity));
   }
   const wide = namesIn(await as("wide")(get(databases))).split(" ");
@@ -207,21 +170,21 @@ async function checkServer(context: SuiteContext, ids: Ids): Promise<void> {
   admin POST /$T {"name":"a.b"} 400 bad_request
   operator GET /$D/$A 200
 `;
-  await expectAll(context, table, namesWith(ids));
+  await expectAll(context, table, names);
 }
 
 /** What users with entries for a few collections see of the others. */
-async function checkTables(context: SuiteContext, ids: Ids): Promise<void> {
+async function checkTables(context: SuiteContext, names: FilledNames): Promise<void> {
   const { as, direct, held } = context;
   const collections = at(ALPHA, "/collections");
-  for (const [query, names] of [
+  for (const [query, listed] of [
     ["", "open"],
     ["?limit=1", "open"],
     ["?limit=10&offset=1", ""],
   ]) {
     const list = await as("narrow")(get(`${collections}${query}`));
     const title = `narrow lists only its collection (${query || "no page"})`;
-    held(title, namesIn(list) === names, described(list));
+    held(title, namesIn(list) === listed, described(list));
   }
   const count = await as("narrow")(get(at(ALPHA, "/collections_count")));
   held("narrow counts only its collection", count.text.trim() === "1", described(count));
@@ -240,16 +203,16 @@ async function checkTables(context: SuiteContext, ids: Ids): Promise<void> {
   partial PUT /$C/$PART {"new_name":"part-2"} 200
   partial DELETE /$C/part-2 200
 `;
-  await expectAll(context, table, { ...namesWith(ids), PART });
+  await expectAll(context, table, { ...names, PART });
 }
 
-function attacksOn(ids: Ids): Attack[] {
+function attacksOn(names: FilledNames): TableRow[] {
   const collections = at(ALPHA, "/collections");
   const creation = Buffer.from('{"name":"evil"}');
   const evil = post(collections, creation);
   const compressed = withCoding(post(collections, gzipSync(creation)), "gzip");
-  const twoCredentials = { authorization: ["Bearer x", "Bearer y"] };
-  const twoTypes = { "content-type": ["application/json", "text/plain"] };
+  const signedTwice = withHeaders(get(collections), { authorization: ["Bearer x", "Bearer y"] });
+  const typedTwice = withHeaders(evil, { "content-type": ["application/json", "text/plain"] });
   const table = `
   # UUIDs of other databases, tenants and collections
   owner POST /$C/$SECRET/get /$C/$FOREIGN/get /$C/$UPPER/get /$C/$PLAIN/get /$C/%7B$SECRET%7D/get
@@ -307,18 +270,18 @@ function attacksOn(ids: Ids): Attack[] {
   reader POST /$C x-http-method-override:DELETE x-method-override:DELETE {"name":"evil"} 403
   stranger GET /$C x-original-url:/$D/$B/collections x-rewrite-url:/$D/$B/collections 403
 `;
-  const values = { tenant: "default_tenant", database: ALPHA, name: "open", id: ids.open };
+  const values = { tenant: "default_tenant", database: ALPHA, name: "open", id: names.OPEN };
   return [
     ...attacksByForm(chroma, "owner", values),
-    ...readAttacks(table, namesWith(ids)),
-    ["hide a creation in gzip", "reader", compressed, 403],
-    ["two credentials", "owner", withHeaders(get(collections), twoCredentials), [400, 401]],
-    ["a type twice", "owner", withHeaders(evil, twoTypes), [400, 415]],
+    ...readTable(table, names),
+    { title: "a creation in gzip", user: "reader", request: compressed, statuses: [403] },
+    { title: "two credentials", user: "owner", request: signedTwice, statuses: [400, 401] },
+    { title: "a type twice", user: "owner", request: typedTwice, statuses: [400, 415] },
   ];
 }
 
 /** Names that change while requests are under way. */
-async function checkRaces(context: SuiteContext, ids: Ids): Promise<void> {
+async function checkRaces(context: SuiteContext, names: FilledNames): Promise<void> {
   const { as, direct, held, expect } = context;
   const collections = at(ALPHA, "/collections");
   const shared = { name: "fleeting", get_or_create: true };
@@ -336,7 +299,7 @@ async function checkRaces(context: SuiteContext, ids: Ids): Promise<void> {
   }
   const found = `${created} created, ${refused} refused`;
   held("a reader creates nothing by get_or_create in a race with a delete", created === 0, found);
-  const open = `${collections}/${ids.open}`;
+  const open = `${collections}/${names.OPEN}`;
   await expect("narrow", get(`${open}/count`), 200);
   await direct(put(open, { new_name: "closed" }));
   await delay(FORGOTTEN_MS);
@@ -345,9 +308,9 @@ async function checkRaces(context: SuiteContext, ids: Ids): Promise<void> {
   await delay(FORGOTTEN_MS);
   await expect("narrow", get(`${open}/count`), 200);
   const shown = "operator GET /$C/open";
-  const before = await answersTo(direct, shown, namesWith(ids));
+  const before = await answersTo(direct, shown, names);
   await as("reader")(post(collections, { name: "open", get_or_create: true, metadata: { a: 1 } }));
-  const after = await answersTo(direct, shown, namesWith(ids));
+  const after = await answersTo(direct, shown, names);
   checkSame(context, "get_or_create of a reader changes nothing", before, after);
 }
 
@@ -406,17 +369,17 @@ export const chromaSuite: Suite = {
     { user: "solo-narrow", database: CHARLIE, role: "ReadWrite", tables: ["mine"] },
   ],
   async run(context) {
-    const ids = await fill(context.direct);
-    const before = await answersTo(context.direct, protectedState, namesWith(ids));
+    const names = await fill(context.direct);
+    const before = await answersTo(context.direct, protectedState, names);
     // Chroma does not implement all of them on a single node, and answers with its own errors.
-    await checkRoles(context, roleCases(context.direct, ids), true);
+    await checkRoles(context, requests, names, true);
     // The collection was renamed for a moment.
     await delay(FORGOTTEN_MS);
-    await checkServer(context, ids);
-    await checkTables(context, ids);
-    await checkAttacks(context, attacksOn(ids));
-    await checkRaces(context, ids);
-    const after = await answersTo(context.direct, protectedState, namesWith(ids));
+    await checkServer(context, names);
+    await checkTables(context, names);
+    await checkAttacks(context, attacksOn(names));
+    await checkRaces(context, names);
+    const after = await answersTo(context.direct, protectedState, names);
     checkSame(context, "nothing that was refused changed anything", before, after);
     await checkDifference(context);
   },

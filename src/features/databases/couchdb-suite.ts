@@ -2,7 +2,6 @@ import { setTimeout as delay } from "node:timers/promises";
 import { gzipSync } from "node:zlib";
 import { couchdb } from "./couchdb.ts";
 import {
-  type Attack,
   answersTo,
   attacksByForm,
   checkAttacks,
@@ -15,9 +14,7 @@ import {
   member,
   post,
   put,
-  type RoleCase,
-  readAttacks,
-  readRoles,
+  readTable,
   remove,
   roles,
   SECRET,
@@ -25,6 +22,7 @@ import {
   type Suite,
   type SuiteContext,
   type SuiteRequest,
+  type TableRow,
   withCoding,
   withType,
 } from "./suite.ts";
@@ -35,9 +33,6 @@ const NEW = "gatehouse_test_new";
 /** A feed without news stays open for longer than this. */
 const FEED_MS = 700;
 
-const copy = (path: string, to: string): SuiteRequest => {
-  return { method: "COPY", path, headers: { destination: to } };
-};
 const text = (body: string): Buffer => Buffer.from(body);
 const at = (rest: string, database = ALPHA): string => `/${database}/${rest}`;
 
@@ -45,7 +40,7 @@ async function clean(direct: Send): Promise<void> {
   for (const name of [ALPHA, BRAVO, NEW]) await direct(remove(`/${name}`));
 }
 
-const names = { A: ALPHA, B: BRAVO, NEW, SECRET };
+const names = { A: ALPHA, B: BRAVO, NEW, SECRET, REV: "1-0123456789abcdef0123456789abcdef" };
 
 const content = `
   operator PUT /$A /$B
@@ -55,18 +50,13 @@ const content = `
     | {"views":{"all":{"map":"function (doc) { emit(doc._id, null); }"}},
     | "filters":{"all":"function () { return true; }"},"language":"javascript"}
   operator PUT /$B/$SECRET /$B/_local/point {"secret":"$SECRET"}
-  operator PUT ${roles.map((user) => `/$A/doc-${user}`).join(" ")} {"by":"the operator"}
 `;
 const protectedState = `
   operator GET /$B/_all_docs?include_docs=true /$B/_security /$B/_local/point /$A/_security
     | /$A/_design/app
 `;
 
-const revision = "1-0123456789abcdef0123456789abcdef";
-const doc = (user: string): string => at(`doc-${user}`);
-
-const reads = readRoles(
-  `
+const reads = `
   reader GET /$A /$A/ /$A/a /$A/b%2Fc /$A/_design/app /$A/_design%2Fapp /$A/_all_docs /$A/_index
     | /$A/_design/app/_view/all /$A/_design/app/_info /$A/_changes?style=all_docs
     | /$A/_changes?filter=app%2Fall&since=0
@@ -79,35 +69,20 @@ const reads = readRoles(
   reader POST /$A/_ensure_full_commit {}
   reader PUT /$A/_local/mine {"n":1}
   reader GET /$A/_local%2Fmine
-`,
-  names,
-);
+`;
 
-function writes(direct: Send): readonly RoleCase[] {
-  /** The path of the user's document, with its revision. */
-  const current = async (user: string, rest = ""): Promise<string> =>
-    `${doc(user)}${rest}?rev=${member((await direct(get(doc(user)))).json, "_rev")}`;
-  const attached = withType(put("", text("attached")), "text/plain");
-  return [
-    ["change a document", "writer", async (user) => put(await current(user), { by: user })],
-    [
-      "attach a file",
-      "writer",
-      async (user) => ({ ...attached, path: await current(user, "/a/b.txt") }),
-    ],
-    ["copy a document", "writer", (user) => copy(at("a"), `copy-${user}`)],
-    ["delete a document", "writer", async (user) => remove(await current(user))],
-    [
-      "copy a document to a design document",
-      "builder",
-      (user) => copy(at("a"), `_design/copy-${user}`),
-    ],
-    ...readRoles(
-      `
+const writes = `
+  operator POST /$A/_bulk_docs {"new_edits":false,"docs":[{"_id":"changed-$USER","_rev":"$REV"},
+    | {"_id":"attached-$USER","_rev":"$REV"},{"_id":"deleted-$USER","_rev":"$REV"}]}
+  writer PUT /$A/changed-$USER?rev=$REV {"by":"$USER"}
+  writer PUT /$A/attached-$USER/a/b.txt?rev=$REV content-type:text/plain attached
+  writer DELETE /$A/deleted-$USER?rev=$REV
+  writer COPY /$A/a destination:copy-$USER
+  builder COPY /$A/a destination:_design/copy-$USER
   writer POST /$A {"by":"$USER"}
   writer PUT /$A/new-$USER {"by":"$USER"}
   writer POST /$A/_bulk_docs {"docs":[{"by":"$USER"},{"by":"$USER"}]}
-    | || {"new_edits":false,"docs":[{"_id":"r-$USER","_rev":"${revision}"}]}
+    | || {"new_edits":false,"docs":[{"_id":"r-$USER","_rev":"$REV"}]}
     | || {"docs":[{"_id":"gone","_deleted":true}]}
   builder PUT /$A/_design/of-$USER /$A/_design%2Ftoo-$USER {"views":{}}
   builder POST /$A/_bulk_docs {"docs":[{"_id":"_design/bulk-$USER"}]}
@@ -116,15 +91,10 @@ function writes(direct: Send): readonly RoleCase[] {
   builder GET /$A/_security
   builder POST /$A/_compact {}
   owner PUT /$A/_security {"members":{"names":[],"roles":[]}}
-`,
-      names,
-    ),
-  ];
-}
+`;
 
 /** PouchDB Server has none of these. */
-const optional = readRoles(
-  `
+const optional = `
   reader GET /$A/_design_docs /$A/_revs_limit
   reader POST /$A/_all_docs/queries {"queries":[{"keys":["a"]},{"limit":1}]}
   reader POST /$A/_design/app/_view/all/queries /$A/_design/app/_view/all {"queries":[{"limit":1}]}
@@ -132,12 +102,10 @@ const optional = readRoles(
   reader POST /_dbs_info {"keys":["$A"]}
   builder PUT /$A/_revs_limit 1000
   builder POST /$A/_view_cleanup /$A/_compact/app {}
-  builder POST /$A/_purge {"gone":["${revision}"]}
+  builder POST /$A/_purge {"gone":["$REV"]}
   builder POST /$A/_index/_bulk_delete {"docids":[]}
   builder DELETE /$A/_index/_design/index-n/json/n
-`,
-  names,
-);
+`;
 
 async function checkServer(context: SuiteContext): Promise<void> {
   const { as, held } = context;
@@ -231,9 +199,9 @@ const parts = related("related", "{}");
 const compressedDesign = gzipSync('{"docs":[{"_id":"_design/evil"}]}');
 
 /** Refused whatever the caller may do with `gatehouse_test_a`. */
-const attacks: readonly Attack[] = [
+const attacks: readonly TableRow[] = [
   ...attacksByForm(couchdb, "owner", { database: ALPHA }),
-  ...readAttacks(
+  ...readTable(
     String.raw`
   owner GET /$B /$B/$SECRET /$B/_all_docs?include_docs=true /gatehouse_test%5Fb/_all_docs
     | /GATEHOUSE_TEST_B/_all_docs 403
@@ -328,8 +296,9 @@ const attacks: readonly Attack[] = [
       ["writer", withType(post(at("related"), {}), "multipart/form-data; boundary=x"), 405],
       ["writer", withCoding(post(at("_bulk_docs"), compressedDesign), "gzip"), 403],
     ] as const
-  ).map(([user, request, status], at): Attack => {
-    return [`${user} ${request.method} ${request.path} (${at})`, user, request, status];
+  ).map(([user, request, status], at): TableRow => {
+    const title = `${request.method} ${request.path} (${at})`;
+    return { title, user, request, statuses: [status] };
   }),
 ];
 
@@ -379,8 +348,8 @@ async function checkFeeds({ as, held }: SuiteContext): Promise<void> {
 async function run(context: SuiteContext): Promise<void> {
   await fill(context.direct, content, names);
   await checkServer(context);
-  await checkRoles(context, [...reads, ...writes(context.direct)], false);
-  await checkRoles(context, optional, true);
+  await checkRoles(context, reads + writes, names, false);
+  await checkRoles(context, optional, names, true);
   await checkCheckpoints(context);
   await checkElements(context);
   await attack(context);

@@ -3,7 +3,6 @@ import { gzipSync } from "node:zlib";
 import { opensearch } from "./opensearch.ts";
 import type { Json } from "./preset.ts";
 import {
-  type Attack,
   answersTo,
   attacksByForm,
   checkAttacks,
@@ -15,14 +14,13 @@ import {
   get,
   member,
   post,
-  readAttacks,
-  readRoles,
   readTable,
   remove,
   SECRET,
   type Suite,
   type SuiteContext,
   type SuiteRequest,
+  type TableRow,
   withCoding,
 } from "./suite.ts";
 
@@ -86,8 +84,7 @@ const names = {
 };
 
 /** One request for each endpoint on A, and the least role that may send it. */
-const onA = readRoles(
-  String.raw`
+const onA = String.raw`
   reader GET /$A/_search?q=t:plain&size=1 /$A/_count /$A/_field_caps?fields=* /$A/_doc/1 /$A
     | /$A/_source/1 /$A/_mapping /$A/_settings /$A/_stats /$A/_alias /_cat/count/$A
     | /_cat/indices/$A?format=json /_cluster/health/$A /_cluster/state/metadata/$A
@@ -120,9 +117,7 @@ const onA = readRoles(
   builder POST /_aliases {"actions":[{"add":{"index":"$A","alias":"$OWN"}}]}
   builder POST /$A/_search {"query":{"script":{"script":"true"}}}
   builder PUT /_scripts/gatehouse_test_s {"script":{"lang":"painless","source":"1"}}
-`,
-  names,
-);
+`;
 
 const forEverybody = `
   reader,stranger,builder GET / /_cluster/health /_cat/health /_cat/indices?format=json /_alias
@@ -157,9 +152,9 @@ const searchesOfB = [
 const searchLinesOfB = searchesOfB.map((one) => String.raw`{"index":"$A"}\n${one}\n`);
 
 /** Requests that look for B, or for a way around the rules. None may pass. */
-const attacks: readonly Attack[] = [
+const attacks: readonly TableRow[] = [
   ...attacksByForm(opensearch, "builder", { index: A }),
-  ...readAttacks(
+  ...readTable(
     String.raw`
   reader POST /$A/_search ${searchesOfB.join(" || ")} 403 no_grant
   reader POST /_msearch ${searchLinesOfB.join(" || ")} 403 no_grant
@@ -283,12 +278,12 @@ const attacks: readonly Attack[] = [
 `,
     names,
   ),
-  [
-    "B in a compressed bulk",
-    "writer",
-    withCoding(post("/_bulk", gzipSync(`{"index":{"_index":"${B}"}}\n{"t":"x"}\n`)), "gzip"),
-    403,
-  ],
+  {
+    title: "B in a compressed bulk",
+    user: "writer",
+    request: withCoding(post("/_bulk", gzipSync(`{"index":{"_index":"${B}"}}\n{}\n`)), "gzip"),
+    statuses: [403],
+  },
 ];
 
 function text(json: Json | undefined, name: string): string {
@@ -429,7 +424,7 @@ export const opensearchSuite: Suite = {
   ],
   run: async (context) => {
     await fill(context.direct, content, names);
-    await checkRoles(context, onA, false, others);
+    await checkRoles(context, onA, names, false, others);
     await expectAll(context, forEverybody, names);
     await checkLists(context);
     await attack(context);

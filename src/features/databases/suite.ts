@@ -97,16 +97,26 @@ const tableLine =
 
 type Names = Readonly<Record<string, string>>;
 
+/** A request that a user sends, and what the answer must have. */
+export interface TableRow {
+  readonly title: string;
+  readonly user: string;
+  readonly request: SuiteRequest;
+  /** One of these. */
+  readonly statuses: readonly number[];
+  readonly code?: string | undefined;
+}
+
 /**
  * Reads a table: `user METHOD path header:value body status code`, with as many parts as a request
  * has. Each combination of several users and methods with commas, paths with spaces and bodies with
  * ` || ` is a request. `$NAME` is one of the names, `\n` and `\r` are line ends. A line that begins
  * with `#` is a comment, with `|` it continues the one before. The user `-` has no credential.
  */
-export function readTable(table: string, names: Names) {
+export function readTable(table: string, names: Names): TableRow[] {
   const fill = (text: string) =>
     text.replace(/\$([A-Z]+)/g, (token, name: string) => names[name] ?? token);
-  const found = [];
+  const found: TableRow[] = [];
   for (const line of table.replace(/\s*\n *\|/g, "").split(/\n\s*/)) {
     if (line === "" || line.startsWith("#")) continue;
     const [, users, methods = "", paths = "", fields = "", bodies = "", statuses = "", code] =
@@ -191,50 +201,30 @@ export function checkSame(
   }
 }
 
-type RequestOf = (user: string) => SuiteRequest | Promise<SuiteRequest>;
-
 /** Users, from the least to the most that they may do in one database. */
 export const roles: readonly string[] = ["stranger", "reader", "writer", "builder", "owner"];
 
 /**
- * A request, and the least of the roles that is enough for it. The operator sends `undo`
- * afterwards, so that the next user can send the same.
- */
-export type RoleCase = readonly [
-  title: string,
-  from: string,
-  request: SuiteRequest | RequestOf,
-  undo?: RequestOf,
-];
-
-/** Reads a table with the least roles as users. `$USER` is the name of the user who sends it. */
-export function readRoles(table: string, names: Names): RoleCase[] {
-  return readTable(table, names).map(({ title, user: from, request }) => [
-    title,
-    from,
-    (user) => {
-      const fill = (text: string) => text.replaceAll("$USER", user);
-      const { path, body } = request;
-      const filled = { ...request, path: fill(path) };
-      return body === undefined ? filled : { ...filled, body: Buffer.from(fill(String(body))) };
-    },
-  ]);
-}
-
-/**
+ * Sends the requests of a table as each user, whose name is `$USER`. The user in a row is the least
+ * of the roles that is enough for it. Those of `operator` only prepare others, or undo them.
+ *
  * @param isOptional true for requests that servers may lack: it is enough that they pass
  * @param others further users, each with the role whose requests are allowed to it
  */
 export async function checkRoles(
   { as, direct, held }: SuiteContext,
-  cases: readonly RoleCase[],
+  table: string,
+  names: Names,
   isOptional: boolean,
   others: Names = {},
 ): Promise<void> {
-  for (const [title, from, request, undo] of cases) {
-    for (const user of [...roles, ...Object.keys(others)]) {
-      const answer = await as(user)(typeof request === "function" ? await request(user) : request);
-      if (undo !== undefined) await direct(await undo(user));
+  for (const user of [...roles, ...Object.keys(others)]) {
+    for (const { title, user: from, request } of readTable(table, { ...names, USER: user })) {
+      if (from === "operator") {
+        await direct(request);
+        continue;
+      }
+      const answer = await as(user)(request);
       const isOwn = codeOf(answer) === undefined;
       const isDone = answer.status >= 200 && answer.status < 300;
       const isAllowed = roles.indexOf(others[user] ?? user) >= roles.indexOf(from);
@@ -245,22 +235,6 @@ export async function checkRoles(
   }
 }
 
-/** A request that must be refused, and whose answer tells nothing. */
-export type Attack = readonly [
-  title: string,
-  user: string,
-  request: SuiteRequest,
-  status: number | readonly number[],
-  code?: string | undefined,
-];
-
-/** Reads a table of requests that must be refused. */
-export function readAttacks(table: string, names: Names): Attack[] {
-  return readTable(table, names).map(({ title, user, request, statuses, code }) => {
-    return [`${user} ${title}`, user, request, statuses, code];
-  });
-}
-
 const jsonForms = ['{"a":1,"a":2}', '{"a":1,"\\u0061":2}', "{}{}", "\ufeff{}", '{"a":', "a=1"];
 const deep = "[".repeat(99) + "]".repeat(99);
 
@@ -269,17 +243,21 @@ const deep = "[".repeat(99) + "]".repeat(99);
  *
  * @param values of the parameters of paths
  */
-export function attacksByForm({ endpoints }: Preset, user: string, values: Names): Attack[] {
-  return endpoints.flatMap(({ method, path: pattern, body: kind = "none", types }): Attack[] => {
+export function attacksByForm({ endpoints }: Preset, user: string, values: Names): TableRow[] {
+  return endpoints.flatMap(({ method, path: pattern, body: kind = "none", types }): TableRow[] => {
     const path = pattern.replace(/:(\w+)\*?/g, (_, name: string) => values[name] ?? "a");
     const bytes = Buffer.from(kind === "ndjson" ? "{}\n" : "{}");
     const plain: SuiteRequest = { method, path };
     const request: SuiteRequest = kind === "none" ? plain : { ...plain, body: bytes };
     const withPath = (other: string): SuiteRequest => ({ ...request, path: other });
     const withBody = (text: string): SuiteRequest => ({ ...plain, body: Buffer.from(text) });
-    const attack = (how: string, sent: SuiteRequest, status: number, code?: string): Attack => {
-      return [`${method} ${pattern} ${how}`, how === "unsigned" ? "" : user, sent, status, code];
-    };
+    const attack = (how: string, sent: SuiteRequest, status: number, code?: string): TableRow => ({
+      title: `${method} ${pattern} ${how}`,
+      user: how === "unsigned" ? "" : user,
+      request: sent,
+      statuses: [status],
+      code,
+    });
     const found = [
       attack("unsigned", request, 401),
       attack("with another method", { ...request, method: "PATCH" }, 405),
@@ -309,17 +287,19 @@ export function attacksByForm({ endpoints }: Preset, user: string, values: Names
 /** In documents, names and metadata that most users may not see. No refusal may contain it. */
 export const SECRET = "gatehouse-hush";
 
+/** The requests must be refused, by answers that tell nothing. */
 export async function checkAttacks(
   { as, held }: SuiteContext,
-  attacks: readonly Attack[],
+  attacks: readonly TableRow[],
 ): Promise<void> {
-  for (const [title, user, request, status, code] of attacks) {
+  for (const { title, user, request, statuses, code } of attacks) {
     const answer = await as(user)(request);
-    const isRefused = [status].flat().some((one) => hasStatus(answer, one, code));
+    const isRefused = statuses.some((one) => hasStatus(answer, one, code));
     const found = `${request.method} ${request.path}: ${described(answer)}`;
-    held(`refused: ${title}`, isRefused, found);
+    const who = user || "no user";
+    held(`${who} is refused: ${title}`, isRefused, found);
     const isSilent = !answer.text.includes(SECRET) || request.path.includes(SECRET);
-    held(`tells nothing: ${title}`, isSilent, found);
+    held(`${who} is told nothing: ${title}`, isSilent, found);
   }
 }
 

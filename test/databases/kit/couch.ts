@@ -141,18 +141,18 @@ function send(response: ServerResponse, status: number, body: unknown): void {
   response.writeHead(status, { "content-type": "application/json", etag }).end(text);
 }
 
-/** Revisions follow from the content, as in CouchDB. */
-function write(database: Database, id: string, sent: Members): Members {
+/** Revisions follow from the content, as in CouchDB, unless they are replicated. */
+function write(database: Database, id: string, sent: Members, isNew = true): Members {
   const isCheckpoint = id.startsWith("_local/");
   const stored = isCheckpoint ? database.checkpoints : database.documents;
   const { _id, _rev, _deleted, ...body } = sent;
   const found = stored.get(id);
-  if (found !== undefined && !found.isDeleted && !isCheckpoint && found.rev !== _rev) {
+  if (found !== undefined && !found.isDeleted && !isCheckpoint && isNew && found.rev !== _rev) {
     throw new Failure(409, "conflict");
   }
   const count = Number((found?.rev ?? "0").split("-")[0]) + 1;
   const hash = createHash("md5").update(JSON.stringify([id, body, _deleted ?? false]));
-  const rev = `${count}-${hash.digest("hex")}`;
+  const rev = isNew ? `${count}-${hash.digest("hex")}` : String(_rev);
   stored.set(id, { rev, body, isDeleted: _deleted === true });
   return { ok: true, id, rev };
 }
@@ -208,7 +208,7 @@ function ofDatabase(
         list(json.docs).map((one) => {
           const { _id: id = "made", ...document } = members(one);
           try {
-            return write(database, String(id), document);
+            return write(database, String(id), document, json.new_edits !== false);
           } catch {
             return { id, error: "conflict" };
           }
