@@ -47,11 +47,6 @@ function collectionsPath({ path }: PresetRequest): string {
   return `/api/v2/tenants/${path.tenant}/databases/${path.database}/collections`;
 }
 
-/** Chroma's own answer, which its clients turn into a NotFoundError. */
-function notFound(message: string): { readonly status: number; readonly body: Json } {
-  return { status: 404, body: { error: "NotFoundError", message } };
-}
-
 /** The right to see a database of which the caller may use anything at all. */
 function seeing(request: PresetRequest, database: string): readonly Access[] {
   const isPartial = !request.may("SELECT", database) && request.mayInside("SELECT", database);
@@ -146,7 +141,9 @@ async function planById(
 ): Promise<Plan> {
   const { tenant, database: name } = request.path;
   const database = databaseOf(request);
-  const missing = notFound(`Collection [${id}] does not exist`);
+  const message = `Collection [${id}] does not exist`;
+  // Chroma's own answer, which its clients turn into a NotFoundError.
+  const missing = { status: 404, body: { error: "NotFoundError", message } };
   // Only callers who may read something in the database learn whether a UUID exists.
   if (!request.mayInside("SELECT", database)) {
     return { accesses: [{ permissions, database }], reply: missing };

@@ -131,20 +131,25 @@ function hasRevision({ query, headers }: PresetRequest): boolean {
   return query.has("rev") || headers["if-match"] !== undefined;
 }
 
-/** For the document of the path, or one of the caller's checkpoints. */
+/** For the document of the path, an attachment of it, or one of the caller's checkpoints. */
 function documentPlan(
   rightsOf: (request: PresetRequest, id: string) => readonly PermissionClass[],
 ): Planner {
   return (request) => {
     const id = documentId(request);
-    if (id.startsWith(CHECKPOINT)) return planCheckpoint(request, id);
+    const { name } = request.path;
+    if (id.startsWith(CHECKPOINT) && name === undefined) return planCheckpoint(request, id);
+    if (id.startsWith(CHECKPOINT)) throw new Refusal("not_found");
     const accesses = [accessTo(request, rightsOf(request, id))];
-    return { accesses, path: documentPath(request, id) };
+    return { accesses, path: documentPath(request, id, name) };
   };
 }
 
 const readDocument = documentPlan(() => ["SELECT"]);
 const deleteDocument = documentPlan((_request, id) => withDesign(id, ["DELETE"]));
+const writeAttachment = documentPlan((request, id) =>
+  withDesign(id, rightsWith(hasRevision(request))),
+);
 
 const writeDocument = documentPlan((request, id) => {
   const document = requireObject(request.json);
@@ -187,17 +192,6 @@ const copyDocument: Planner = (request) => {
   const rights = withDesign(destinationId(header), ["SELECT", ...rightsWith(header.includes("?"))]);
   return { accesses: [accessTo(request, rights)], path: documentPath(request, source) };
 };
-
-function attachment(rightsOf: (request: PresetRequest) => readonly PermissionClass[]): Planner {
-  return (request) => {
-    const id = documentId(request);
-    if (id.startsWith(CHECKPOINT)) throw new Refusal("not_found");
-    const isRead = request.method === "GET" || request.method === "HEAD";
-    const rights = isRead ? rightsOf(request) : withDesign(id, rightsOf(request));
-    const path = documentPath(request, id, request.path.name);
-    return { accesses: [accessTo(request, rights)], path };
-  };
-}
 
 // Checkpoints
 
@@ -518,16 +512,12 @@ function ofDocument(path: string): PresetEndpoint[] {
   ].flat();
 }
 
-const readAttachment = attachment(() => ["SELECT"]);
-const writeAttachment = attachment((request) => rightsWith(hasRevision(request)));
-const deleteAttachment = attachment(() => ["DELETE"]);
-
 function ofAttachment(path: string): PresetEndpoint[] {
   const file: Options = { body: "stream", types: ["*"] };
   return [
-    on(`GET ${path}`, "SELECT", readAttachment, "rev"),
+    on(`GET ${path}`, "SELECT", readDocument, "rev"),
     on(`PUT ${path}`, `by revision; ${needsCreate}`, writeAttachment, "rev", file),
-    on(`DELETE ${path}`, `DELETE; ${needsCreate}`, deleteAttachment, "rev batch"),
+    on(`DELETE ${path}`, `DELETE; ${needsCreate}`, deleteDocument, "rev batch"),
   ].flat();
 }
 
