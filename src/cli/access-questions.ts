@@ -41,9 +41,14 @@ import {
   permissionClasses,
 } from "../core/query/permissions.ts";
 import type { Term } from "../core/query/tree.ts";
-import { loadFor } from "./load.ts";
 import { readAccess } from "./operator.ts";
-import { type CommonOptions, defineCommands, readPlace, readTokenGroups } from "./options.ts";
+import {
+  type CommonOptions,
+  defineCommands,
+  loadFor,
+  readPlace,
+  readTokenGroups,
+} from "./options.ts";
 import { FAILURE, print, printJson, printList, UsageError, warn } from "./output.ts";
 
 /** @param operation the key of an operation in a query, or the name of a right */

@@ -25,9 +25,8 @@ import {
   versionsBack,
 } from "../features/store/access-store.ts";
 import { printDifference } from "./access-questions.ts";
-import { loadFor } from "./load.ts";
 import { operatorOf, storeOf } from "./operator.ts";
-import { type CommonOptions, defineCommands, readCount } from "./options.ts";
+import { type CommonOptions, defineCommands, loadFor, readCount } from "./options.ts";
 import { plainly, print, printList, UsageError } from "./output.ts";
 
 /** @throws Error unless users and grants are in a store */

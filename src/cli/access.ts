@@ -28,7 +28,6 @@ import { Refusal } from "../core/base/refusal.ts";
 import { didYouMean } from "../core/base/suggestion.ts";
 import { placeName, splitPlace } from "../core/query/names.ts";
 import { missingNames } from "./database-schema.ts";
-import { loadFor } from "./load.ts";
 import {
   changeAccess,
   entriesInWords,
@@ -41,6 +40,7 @@ import {
   type CommonOptions,
   commandGroup,
   defineCommands,
+  loadFor,
   readCount,
   readExpiry,
   readNames,

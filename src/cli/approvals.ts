@@ -30,9 +30,8 @@ import {
 } from "../features/approvals/preview.ts";
 import { queryInWords } from "../features/approvals/query-words.ts";
 import { openAsGuest } from "./database-schema.ts";
-import { loadFor } from "./load.ts";
 import { readAccess, storeOf } from "./operator.ts";
-import { atEnd, type CommonOptions, commandGroup, defineCommands } from "./options.ts";
+import { atEnd, type CommonOptions, commandGroup, defineCommands, loadFor } from "./options.ts";
 import { explain, formatMoment, plainly, print, printJson, printList } from "./output.ts";
 
 const TIMEOUT_MS = 60_000;

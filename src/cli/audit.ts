@@ -29,9 +29,8 @@ import {
   requiredTexts,
 } from "../core/observe/audit-filter.ts";
 import { findAuditFiles, linesIn, type Piece, piecesSince } from "../core/observe/audit-search.ts";
-import { loadFor } from "./load.ts";
 import { readAccess } from "./operator.ts";
-import { type CommonOptions, defineCommand, readCount } from "./options.ts";
+import { type CommonOptions, defineCommand, loadFor, readCount } from "./options.ts";
 import { plainly, printList, reportFailure, UsageError, warn } from "./output.ts";
 
 const administering = new Set(["Owner", "DbAdmin"]);

@@ -3,8 +3,7 @@
 import { invocation } from "../core/base/product.ts";
 import { isLoopback } from "../core/config/addresses.ts";
 import { basePathOf } from "../core/config/schema.ts";
-import { loadFor } from "./load.ts";
-import type { CommonOptions } from "./options.ts";
+import { type CommonOptions, loadFor } from "./options.ts";
 import { failureLabel, UsageError } from "./output.ts";
 
 /** Replacements for addresses that no client can connect to. */

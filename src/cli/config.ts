@@ -19,9 +19,8 @@ import { hasKeyFiles, keyDirectoryPath } from "../core/identity/key-file.ts";
 import { findSigner } from "../core/identity/key-store.ts";
 import { expiresSoon, tokenFilePath } from "../core/identity/token-file.ts";
 import { missingNames, openAsGuest } from "./database-schema.ts";
-import { loadFor } from "./load.ts";
 import { issuedTokens, keyStore, readAccess, revocationStore, tokenInventory } from "./operator.ts";
-import { type CommonOptions, commandGroup, defineCommands } from "./options.ts";
+import { type CommonOptions, commandGroup, defineCommands, loadFor } from "./options.ts";
 import {
   explain,
   FAILURE,

@@ -6,9 +6,8 @@ import { isAnyUsername, isLocalGroupName } from "../core/access/roles.ts";
 import { isKnownHolder } from "../core/access/snapshot.ts";
 import { actions } from "../core/administration/actions.ts";
 import { Refusal } from "../core/base/refusal.ts";
-import { loadFor } from "./load.ts";
 import { changeAccess, entriesInWords, namedRefusal, readAccess } from "./operator.ts";
-import { type CommonOptions, commandGroup, defineCommands } from "./options.ts";
+import { type CommonOptions, commandGroup, defineCommands, loadFor } from "./options.ts";
 import { print, printList, UsageError } from "./output.ts";
 
 interface GroupOptions extends CommonOptions {

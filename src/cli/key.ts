@@ -1,9 +1,8 @@
 import type { Command } from "commander";
 import { epochSeconds } from "../core/base/clock.ts";
 import { keyState, revokeKey, rotateKey } from "../core/identity/key-store.ts";
-import { loadFor } from "./load.ts";
 import { keyStore, noteChanges } from "./operator.ts";
-import { type CommonOptions, commandGroup, defineCommands } from "./options.ts";
+import { type CommonOptions, commandGroup, defineCommands, loadFor } from "./options.ts";
 import { formatMoment, momentOrNull, print, printList } from "./output.ts";
 
 async function list(options: CommonOptions): Promise<void> {

@@ -3,9 +3,10 @@ import { isDatabaseOrEvery, isExternalGroup, splitNames } from "../core/access/r
 import { readMoment, unitMs } from "../core/base/clock.ts";
 import { invocation } from "../core/base/product.ts";
 import { Refusal } from "../core/base/refusal.ts";
+import { type LoadedConfiguration, loadConfiguration } from "../core/config/load.ts";
 import type { Configuration } from "../core/config/schema.ts";
 import { type Place, splitPlace, tablePattern } from "../core/query/names.ts";
-import { failureLabel, harmless, UsageError } from "./output.ts";
+import { failureLabel, harmless, UsageError, warn } from "./output.ts";
 
 /** Formats errors as those of the gateway, and the usage line so that it can be typed as shown. */
 export function withHouseStyle(command: Command): Command {
@@ -149,6 +150,16 @@ export function commandGroup(name: string, description: string, commands: readon
   const group = withHouseStyle(new Command(name)).description(description);
   for (const command of commands) group.addCommand(command);
   return group;
+}
+
+export function searchOptions({ config, host, port }: CommonOptions) {
+  return { config, host, port, env: process.env, cwd: process.cwd() };
+}
+
+export function loadFor(options: CommonOptions): LoadedConfiguration {
+  const loaded = loadConfiguration(searchOptions(options));
+  for (const warning of loaded.warnings) warn(warning);
+  return loaded;
 }
 
 const ends: (() => Promise<void>)[] = [];

@@ -5,8 +5,7 @@ import { decodeUtf8 } from "../core/base/files/guarded.ts";
 import type { Configuration } from "../core/config/schema.ts";
 import { configuredCosts } from "../core/identity/hash.ts";
 import { hashPassword, openPasswordRule, type PasswordRule } from "../core/identity/password.ts";
-import { loadFor } from "./load.ts";
-import { type CommonOptions, defineCommand } from "./options.ts";
+import { type CommonOptions, defineCommand, loadFor } from "./options.ts";
 import { Cancelled, explain, print, UsageError } from "./output.ts";
 
 function check(rule: PasswordRule, candidate: string): true | string {

@@ -39,9 +39,8 @@ import { migrate } from "../features/store/migrations.ts";
 import { connectStore, readStatus, type StoreOperator } from "../features/store/open.ts";
 import { makeSecretLine, reencrypt, StoreKeyError } from "../features/store/secrets.ts";
 import { loadWithStore } from "./access-versions.ts";
-import { loadFor } from "./load.ts";
 import { operatorOf, storeOf } from "./operator.ts";
-import { type CommonOptions, commandGroup, defineCommands } from "./options.ts";
+import { type CommonOptions, commandGroup, defineCommands, loadFor } from "./options.ts";
 import { explain, print, printJson, printList, warn } from "./output.ts";
 
 async function addAdministrator(

@@ -33,9 +33,8 @@ import { recordedSignIn } from "../features/oauth/client/sign-ins.ts";
 import { mcpResources, SIGNING_ALGORITHM } from "../features/oauth/server/protocol.ts";
 import { findStateIn, stateDirectoryPath } from "../features/oauth/server/state-file.ts";
 import { createAccessTokens } from "../features/oauth/server/tokens.ts";
-import { loadFor } from "./load.ts";
 import { keyStore, openOperator, readAccess, revocationStore, tokenInventory } from "./operator.ts";
-import { atEnd, type CommonOptions } from "./options.ts";
+import { atEnd, type CommonOptions, loadFor } from "./options.ts";
 import { FAILURE, formatMoment, plainJson, plainly, print, printJson } from "./output.ts";
 
 type View = Readonly<Record<string, unknown>>;

@@ -26,7 +26,6 @@ import {
   listConnections,
 } from "../features/oauth/server/connections.ts";
 import { findStateIn, stateDirectoryPath } from "../features/oauth/server/state-file.ts";
-import { loadFor } from "./load.ts";
 import {
   issuedTokens,
   keyStore,
@@ -40,7 +39,14 @@ import {
   tokenInventory,
   warnIfUnknown,
 } from "./operator.ts";
-import { atEnd, type CommonOptions, commandGroup, defineCommands, readExpiry } from "./options.ts";
+import {
+  atEnd,
+  type CommonOptions,
+  commandGroup,
+  defineCommands,
+  loadFor,
+  readExpiry,
+} from "./options.ts";
 import {
   formatMoment,
   momentOrNull,

@@ -28,7 +28,6 @@ import { renderValue } from "../core/base/toml.ts";
 import type { LoadedConfiguration } from "../core/config/load.ts";
 import { describeChanges } from "../core/http/change-records.ts";
 import { listDatabases } from "./database-schema.ts";
-import { loadFor } from "./load.ts";
 import {
   changeAccess,
   entriesInWords,
@@ -45,6 +44,7 @@ import {
   commandGroup,
   defineCommand,
   defineCommands,
+  loadFor,
   readNames,
 } from "./options.ts";
 import { explain, momentOrNull, plainly, print, printList, UsageError, warn } from "./output.ts";
