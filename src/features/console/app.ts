@@ -33,7 +33,6 @@ import {
   endApplication,
   endSession,
   showSessions,
-  showZone,
 } from "./own-sessions.ts";
 import { showSearch } from "./search.ts";
 import { type CurrentSession, openSessions } from "./sessions.ts";
@@ -208,8 +207,7 @@ function createApp(console: Console, open: OpenPages): Hono<ConsoleEnv> {
   app.post("/sessions/end", endSession);
   app.post("/sessions/revoke", revokeToken);
   addForm(app, "/sessions/password", changePassword);
-  app.get("/sessions/zone", (c) => showZone(c));
-  app.post("/sessions/zone", chooseZone);
+  addForm(app, "/sessions/zone", chooseZone);
   app.post("/sessions/disconnect", endApplication);
   app.post("/sessions/end-all", endAll);
   return app;

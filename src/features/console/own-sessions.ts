@@ -238,29 +238,30 @@ function pageBefore(c: ConsoleRequest): string {
 }
 
 /** The server cannot know the browser's zone without a script. */
-export function showZone(c: ConsoleRequest, failure?: Failure): Response {
-  const next = c.var.form?.get("next") ?? pageBefore(c);
-  const zone = c.var.form?.get("zone") ?? zoneInUse();
-  const now = Date.now();
-  const form = html`${hidden("next", next)}
-${field({ fields: new Map([["zone", zone]]), failure }, { name: "zone", label: "Time zone", hint: "Such as Europe/Berlin or UTC", offered: zones, more: required })}
+export const chooseZone: ConsoleForm = {
+  start: (c) => new Map(Object.entries({ next: pageBefore(c), zone: zoneInUse() })),
+  require() {},
+  send(c, state) {
+    const next = state.fields.get("next") ?? "/";
+    const now = Date.now();
+    const form = html`${hidden("next", next)}
+${field(state, { name: "zone", label: "Time zone", hint: "Such as Europe/Berlin or UTC", offered: zones, more: required })}
 <div class="actions"><button class="primary">Use this zone</button> ${linkButton("Cancel", next)}</div>`;
-  return sendPage(c, {
-    title: "Time zone",
-    failure,
-    content: html`<p>Pages show times in this zone, and in UTC when you point at them. It is now ${localTime(now).slice(0, 16)} in ${zoneInUse()} (${offsetName(now)}). This browser keeps your choice.</p>
+    return sendPage(c, {
+      title: "Time zone",
+      failure: state.failure,
+      content: html`<p>Pages show times in this zone, and in UTC when you point at them. It is now ${localTime(now).slice(0, 16)} in ${zoneInUse()} (${offsetName(now)}). This browser keeps your choice.</p>
 ${postForm(visitorOf(c).csrf, "/sessions/zone", "sheet narrow", form)}`,
-  });
-}
-
-export function chooseZone(c: ConsoleRequest): Response {
-  const name = (c.var.form.get("zone") ?? "").trim();
-  const zone = knownZone(name);
-  if (zone === undefined) {
-    const message = `There is no time zone ${name}`;
-    const fields = new Map([["zone", "Choose a zone from the list, such as Europe/Berlin"]]);
-    return showZone(c, new Failure(400, message, { fields }));
-  }
-  zoneCookie.keep(c, zone);
-  return c.redirect(safeNext(c.var.form.get("next")), 303);
-}
+    });
+  },
+  async submit(c, given) {
+    const name = (given.get("zone") ?? "").trim();
+    const zone = knownZone(name);
+    if (zone === undefined) {
+      const fields = new Map([["zone", "Choose a zone from the list, such as Europe/Berlin"]]);
+      throw new Failure(400, `There is no time zone ${name}`, { fields });
+    }
+    zoneCookie.keep(c, zone);
+    return safeNext(given.get("next"));
+  },
+};
