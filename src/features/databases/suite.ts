@@ -181,7 +181,7 @@ export async function answersTo(send: Send, table: string, names: Names): Promis
   for (const { title, request } of readTable(table, names)) {
     const { status, text, json } = await send(request);
     let answer = json === undefined ? text : JSON.stringify(sorted(json)).replace(volatile, "");
-    // Names stand for values that may differ, such as random ids.
+    // The values of names may differ, such as random ids.
     for (const [name, value] of Object.entries(names))
       answer = answer.replaceAll(value, () => name);
     answers.set(title, `${status} ${answer}`);
@@ -287,7 +287,7 @@ export function attacksByForm({ endpoints }: Preset, user: string, values: Names
 /** In documents, names and metadata that most users may not see. No refusal may contain it. */
 export const SECRET = "gatehouse-hush";
 
-/** The requests must be refused, by answers that tell nothing. */
+/** Each request must be refused, by an answer without secrets. */
 export async function checkAttacks(
   { as, held }: SuiteContext,
   attacks: readonly TableRow[],
@@ -299,7 +299,7 @@ export async function checkAttacks(
     const who = user || "no user";
     held(`${who} is refused: ${title}`, isRefused, found);
     const isSilent = !answer.text.includes(SECRET) || request.path.includes(SECRET);
-    held(`${who} is told nothing: ${title}`, isSilent, found);
+    held(`${who} learns nothing: ${title}`, isSilent, found);
   }
 }
 
