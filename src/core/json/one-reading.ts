@@ -24,6 +24,7 @@ const CLOSE_BRACKET = 0x5d;
 const anywhere = characterTable(" \t\n\r");
 const withinLine = characterTable(" \t\r");
 
+/** V8 does not inline it, so the reader of a container calls it for actual white space only. */
 function skip(bytes: Buffer, start: number, space: Uint8Array): number {
   let position = start;
   while (space[bytes[position] ?? 0] === 1) position++;
@@ -58,17 +59,22 @@ function containerEnd(
       const hasEscape = bytes[plain] !== QUOTE;
       const end = hasEscape ? stringEnd(bytes, position) : plain + 1;
       keys.add(bytes, position, end, hasEscape);
-      position = skip(bytes, end, space);
+      position = bytes[end] === COLON ? end : skip(bytes, end, space);
       if (bytes[position] !== COLON) throw unexpected(bytes, position, "a colon");
-      position = skip(bytes, position + 1, space);
+      position++;
+      if (space[bytes[position] ?? 0] === 1) position = skip(bytes, position, space);
     }
-    position = skip(bytes, valueEnd(bytes, position, depth, space), space);
-    const byte = bytes[position] ?? 0;
-    if (byte === close) return position + 1;
-    if (byte !== COMMA) {
-      throw unexpected(bytes, position, `a comma or ${String.fromCharCode(close)}`);
+    position = valueEnd(bytes, position, depth, space);
+    if (bytes[position] !== COMMA) {
+      position = skip(bytes, position, space);
+      const byte = bytes[position] ?? 0;
+      if (byte === close) return position + 1;
+      if (byte !== COMMA) {
+        throw unexpected(bytes, position, `a comma or ${String.fromCharCode(close)}`);
+      }
     }
-    position = skip(bytes, position + 1, space);
+    position++;
+    if (space[bytes[position] ?? 0] === 1) position = skip(bytes, position, space);
   }
 }
 

@@ -110,7 +110,6 @@ async function hasQueries(
   name: string,
   objects: ReadonlySet<string>,
 ): Promise<boolean> {
-  if (objects.size === 0) return false;
   const path = `/${name}/_mapping?filter_path=**.type`;
   const fields = readPercolators(await request.lookup(path, REMEMBERED_MS));
   return fields.some((field) => field === "mapping" || objects.has("*") || objects.has(field));
@@ -143,10 +142,10 @@ async function accessesOfName(
         : { permissions, database, everyTable, element },
     ];
   }
-  const lookup = request.lookup(`/_resolve/index/${name}?expand_wildcards=all`, REMEMBERED_MS);
+  const path = `/_resolve/index/${name}?expand_wildcards=all`;
+  const { indexes, aliased } = readMeaning(await request.lookup(path, REMEMBERED_MS));
   const objects = storesDocuments ? anyObject : parsed;
-  const [answer, isFollowed] = await Promise.all([lookup, hasQueries(request, name, objects)]);
-  const { indexes, aliased } = readMeaning(answer);
+  const isFollowed = objects.size > 0 && (await hasQueries(request, name, objects));
   const isIndex = indexes.has(name);
   if (isIndex && everyTable === undefined && aliased.length === 0 && !isFollowed) {
     return [{ permissions, database, table: name, element }];
@@ -187,11 +186,8 @@ async function accessesOf(request: PresetRequest, ...uses: readonly Uses[]): Pro
   const accesses: Access[] = [];
   for (let at = 0; at < names.length; at += LOOKUPS_AT_ONCE) {
     const some = names.slice(at, at + LOOKUPS_AT_ONCE);
-    for (const found of await Promise.all(
-      some.map((one) => accessesOfName(request, one, parsed)),
-    )) {
-      for (const access of found) accesses.push(access);
-    }
+    const found = await Promise.all(some.map((one) => accessesOfName(request, one, parsed)));
+    for (const own of found) for (const access of own) accesses.push(access);
   }
   const { defaultDatabase: database, query } = request;
   const permissions: readonly PermissionClass[] = ["CREATE"];
