@@ -81,14 +81,14 @@ export function requireLength({ headers }: IncomingMessage, limit: number): void
 }
 
 const FIRST_CAPACITY_BYTES = 4096;
-/** The largest ratio of allocated bytes to received bytes. */
+/** The largest ratio of allocated bytes to received bytes, if the length is not declared. */
 const GROWTH = 8;
 const nothing = Buffer.alloc(0);
 
 /**
- * Reads the whole body into one growing buffer, so a body in a million pieces uses no more memory
- * than the budget counts. If the client disconnects first, the promise stays pending, and the
- * exchange ends as usual.
+ * Reads the whole body into one buffer, so a body in a million pieces uses no more memory than the
+ * budget counts. If the client disconnects first, the promise stays pending, and the exchange ends
+ * as usual.
  *
  * A declared length is reserved before the first byte is read. Otherwise many bodies could each
  * hold a part of the budget, and none could be read to its end.
@@ -129,8 +129,8 @@ export function readBody(exchange: Exchange, limit: number, budget: BodyBudget):
   }
 
   function grow(needed: number): void {
-    const ready = Math.min(Math.max(GROWTH * length, FIRST_CAPACITY_BYTES), expected);
-    const capacity = Math.max(needed, ready);
+    const ready = Math.min(Math.max(GROWTH * length, FIRST_CAPACITY_BYTES), limit);
+    const capacity = declared === undefined ? Math.max(needed, ready) : expected;
     reserve(capacity);
     const grown = Buffer.allocUnsafeSlow(capacity);
     buffer.copy(grown, 0, 0, length);
