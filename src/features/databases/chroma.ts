@@ -221,7 +221,7 @@ async function planFork(request: PresetRequest): Promise<Plan> {
   return planById(request, ["SELECT"], [readName(name, "new_name", collectionName)]);
 }
 
-type Options = Pick<PresetEndpoint, "names" | "parameters" | "body">;
+type Options = Pick<PresetEndpoint, "names" | "body">;
 
 function on(
   routes: string,
@@ -233,22 +233,18 @@ function on(
 }
 
 /** A request with documents or vectors, whose body names no collection. */
-function withRecords(
-  action: string,
-  permissions: readonly PermissionClass[],
-  parameters: readonly string[] = [],
-): PresetEndpoint[] {
+function withRecords(action: string, permissions: readonly PermissionClass[]): PresetEndpoint[] {
   const plan = (request: PresetRequest) => planById(request, permissions);
-  const options: Options = { names: "name of the UUID", parameters, body: "stream" };
+  const options: Options = { names: "name of the UUID", body: "stream" };
   return on(`POST ${collectionPath}/${action}`, permissions.join(", "), plan, options);
 }
 
-function aboutCollection(path: string, parameters: readonly string[] = []): PresetEndpoint[] {
+function aboutCollection(path: string): PresetEndpoint[] {
   const plan = (request: PresetRequest) => planById(request, ["SELECT"]);
-  return on(`GET ${path}`, "SELECT", plan, { names: "name of the UUID", parameters });
+  return on(`GET ${path}`, "SELECT", plan, { names: "name of the UUID" });
 }
 
-const pages: readonly string[] = ["limit", "offset"];
+const pages = "limit offset";
 const named: Options = { names: "body: name", body: "json" };
 const renamed: Options = { names: "name of the UUID; body: new_name", body: "json" };
 
@@ -263,9 +259,8 @@ const endpoints: readonly PresetEndpoint[] = [
   }),
   on("POST /api/v2/tenants", "administrator", planNewTenant, named),
   on(`GET ${tenantPath}`, "SELECT on a database of the tenant", planTenant),
-  on(`GET ${tenantPath}/databases`, "every user", planDatabases, {
+  on(`GET ${tenantPath}/databases ${pages}`, "every user", planDatabases, {
     names: "databases in the answer",
-    parameters: pages,
   }),
   on(`POST ${tenantPath}/databases`, "CREATE DATABASE", planNewDatabase, named),
   on(`GET ${databasePath}`, "SELECT on anything in it", (request) => ({
@@ -274,10 +269,12 @@ const endpoints: readonly PresetEndpoint[] = [
   on(`DELETE ${databasePath}`, "DROP DATABASE", (request) => ({
     accesses: [{ permissions: ["DROP DATABASE"], database: databaseOf(request) }],
   })),
-  on(`GET ${databasePath}/collections`, "SELECT on anything in the database", planCollections, {
-    names: "collections in the answer",
-    parameters: pages,
-  }),
+  on(
+    `GET ${databasePath}/collections ${pages}`,
+    "SELECT on anything in the database",
+    planCollections,
+    { names: "collections in the answer" },
+  ),
   on(`GET ${databasePath}/collections_count`, "SELECT on anything in the database", planCount, {
     names: "collections, of which it counts those that the caller may read",
   }),
@@ -292,11 +289,11 @@ const endpoints: readonly PresetEndpoint[] = [
   aboutCollection(`${databasePath}/collections/by-id/:id`),
   on(`PUT ${namedPath}`, "CREATE on the old and the new name", planChange, renamed),
   on(`POST ${collectionPath}/fork`, "SELECT, and CREATE on the new name", planFork, renamed),
-  aboutCollection(`${collectionPath}/count`, ["read_level"]),
+  aboutCollection(`${collectionPath}/count read_level`),
   aboutCollection(`${collectionPath}/fork_count`),
   aboutCollection(`${collectionPath}/indexing_status`),
   withRecords("get", ["SELECT"]),
-  withRecords("query", ["SELECT"], pages),
+  withRecords(`query ${pages}`, ["SELECT"]),
   withRecords("search", ["SELECT"]),
   withRecords("add", ["INSERT"]),
   withRecords("update", ["UPDATE"]),

@@ -473,17 +473,15 @@ const startSession: Planner = () => {
 type Options = Pick<PresetEndpoint, "body" | "types" | "names">;
 
 function on(
-  routes: string,
+  text: string,
   right: string,
   plan: Planner,
-  parameters = "",
   { body = "none", ...options }: Options = {},
 ): PresetEndpoint[] {
-  return endpointsAt(routes, (_path, method) => ({
+  return endpointsAt(text, (_path, method) => ({
     ...options,
     right,
     plan,
-    parameters: words(parameters),
     body: method === "GET" ? "none" : body,
   }));
 }
@@ -505,19 +503,19 @@ function ofDocument(path: string): PresetEndpoint[] {
   const body: Options = { body: "json", types: [...types, "multipart/related"], names: "_id" };
   const target: Options = { names: "Destination header" };
   return [
-    on(`GET ${path}`, "SELECT", readDocument, documentParameters),
-    on(`PUT ${path}`, written, writeDocument, "rev new_edits batch w", body),
-    on(`DELETE ${path}`, `DELETE; ${needsCreate}`, deleteDocument, "rev batch w"),
-    on(`COPY ${path}`, `SELECT, by revision; ${needsCreate}`, copyDocument, "rev batch w", target),
+    on(`GET ${path} ${documentParameters}`, "SELECT", readDocument),
+    on(`PUT ${path} rev new_edits batch w`, written, writeDocument, body),
+    on(`DELETE ${path} rev batch w`, `DELETE; ${needsCreate}`, deleteDocument),
+    on(`COPY ${path} rev batch w`, `SELECT, by revision; ${needsCreate}`, copyDocument, target),
   ].flat();
 }
 
 function ofAttachment(path: string): PresetEndpoint[] {
   const file: Options = { body: "stream", types: ["*"] };
   return [
-    on(`GET ${path}`, "SELECT", readDocument, "rev"),
-    on(`PUT ${path}`, `by revision; ${needsCreate}`, writeAttachment, "rev", file),
-    on(`DELETE ${path}`, `DELETE; ${needsCreate}`, deleteDocument, "rev batch"),
+    on(`GET ${path} rev`, "SELECT", readDocument),
+    on(`PUT ${path} rev`, `by revision; ${needsCreate}`, writeAttachment, file),
+    on(`DELETE ${path} rev batch`, `DELETE; ${needsCreate}`, deleteDocument),
   ].flat();
 }
 
@@ -532,20 +530,20 @@ function ofDatabase(path: string): PresetEndpoint[] {
   const document: Options = { body: "json", names: "_id" };
   return [
     on(`GET ${path}`, "SELECT", select),
-    on(`PUT ${path}`, "CREATE DATABASE", createDatabase, "n partitioned q", made),
+    on(`PUT ${path} n partitioned q`, "CREATE DATABASE", createDatabase, made),
     on(`DELETE ${path}`, "DROP DATABASE", needs("DROP DATABASE")),
-    on(`POST ${path}`, written, createDocument, "batch w", document),
+    on(`POST ${path} batch w`, written, createDocument, document),
   ].flat();
 }
 
 const lists = ["_all_docs", "_design_docs"].flatMap((name) => [
-  on(`GET POST ${database}/${name}`, "SELECT", list(true), viewParameters, optionalJson),
-  on(`POST ${database}/${name}/queries`, "SELECT", listSeveral(true), viewParameters, json),
+  on(`GET POST ${database}/${name} ${viewParameters}`, "SELECT", list(true), optionalJson),
+  on(`POST ${database}/${name}/queries ${viewParameters}`, "SELECT", listSeveral(true), json),
 ]);
 
 const searches = [database, partition].flatMap((path) => [
-  on(`POST ${path}/_find ${path}/_explain`, "SELECT", withMembers(findMembers, select), "", json),
-  on(`GET POST ${path}/${view}`, "SELECT", list(false), viewParameters, optionalJson),
+  on(`POST ${path}/_find ${path}/_explain`, "SELECT", withMembers(findMembers, select), json),
+  on(`GET POST ${path}/${view} ${viewParameters}`, "SELECT", list(false), optionalJson),
 ]);
 
 const changesParameters = `attachments att_encoding_info conflicts descending doc_ids feed filter
@@ -557,59 +555,55 @@ const listInfo = listDatabases((item) => (isObject(item) ? item.key : undefined)
 
 const endpoints: readonly PresetEndpoint[] = [
   on("GET / /_up", "every user", forEveryUser),
-  on("GET /_uuids", "every user", forEveryUser, "count"),
-  on("GET /_session", "every user", tellUser, "basic"),
-  on("POST /_session", "404", startSession, "", { body: "stream", types: ["*"] }),
-  on("GET /_all_dbs", "every user, filtered", listNames, listParameters),
-  on("GET /_dbs_info", "every user, filtered", listInfo, listParameters),
-  on("POST /_dbs_info", "SELECT", describeDatabases, "", { body: "json", names: "keys" }),
-  on("POST /_replicate", "administrators", replicate, "", {
-    body: "json",
-    names: "source, target",
-  }),
+  on("GET /_uuids count", "every user", forEveryUser),
+  on("GET /_session basic", "every user", tellUser),
+  on("POST /_session", "404", startSession, { body: "stream", types: ["*"] }),
+  on(`GET /_all_dbs ${listParameters}`, "every user, filtered", listNames),
+  on(`GET /_dbs_info ${listParameters}`, "every user, filtered", listInfo),
+  on("POST /_dbs_info", "SELECT", describeDatabases, { body: "json", names: "keys" }),
+  on("POST /_replicate", "administrators", replicate, { body: "json", names: "source, target" }),
   ofDatabase(database),
   ofDatabase(`${database}/`),
   ofDocument(`${database}/:doc`),
   ofDocument(`${database}/_design/:ddoc`),
-  on(`GET ${database}/_local/:checkpoint`, "SELECT", checkpoint, "rev"),
-  on(`PUT ${database}/_local/:checkpoint`, "SELECT", checkpoint, "rev batch w", anyJson),
-  on(`DELETE ${database}/_local/:checkpoint`, "SELECT", checkpoint, "rev batch w"),
+  on(`GET ${database}/_local/:checkpoint rev`, "SELECT", checkpoint),
+  on(`PUT ${database}/_local/:checkpoint rev batch w`, "SELECT", checkpoint, anyJson),
+  on(`DELETE ${database}/_local/:checkpoint rev batch w`, "SELECT", checkpoint),
   ofAttachment(`${database}/:doc/:name*`),
   ofAttachment(`${database}/_design/:ddoc/:name*`),
-  on(`POST ${database}/_bulk_docs`, `by document; ${needsCreate}`, writeDocuments, "", {
+  on(`POST ${database}/_bulk_docs`, `by document; ${needsCreate}`, writeDocuments, {
     body: "json",
     names: "docs._id",
   }),
-  on(`POST ${database}/_bulk_get`, "SELECT", getDocuments, getParameters, json),
+  on(`POST ${database}/_bulk_get ${getParameters}`, "SELECT", getDocuments, json),
   ...lists,
   ...searches,
   on(`GET ${partition}`, "SELECT", select),
-  on(`GET POST ${partition}/_all_docs`, "SELECT", list(true), viewParameters, optionalJson),
-  on(`POST ${database}/${view}/queries`, "SELECT", listSeveral(false), viewParameters, json),
+  on(`GET POST ${partition}/_all_docs ${viewParameters}`, "SELECT", list(true), optionalJson),
+  on(`POST ${database}/${view}/queries ${viewParameters}`, "SELECT", listSeveral(false), json),
   on(`GET ${database}/_design/:ddoc/_info ${database}/_index`, "SELECT", select),
-  on(`POST ${database}/_index`, "CREATE", withMembers(indexMembers, create), "", json),
-  on(`POST ${database}/_index/_bulk_delete`, "CREATE", create, "", json),
+  on(`POST ${database}/_index`, "CREATE", withMembers(indexMembers, create), json),
+  on(`POST ${database}/_index/_bulk_delete`, "CREATE", create, json),
   on(
     `DELETE ${database}/_index/:design/:type/:index ${database}/_index/_design/:ddoc/:type/:index`,
     "CREATE",
     deleteIndex,
   ),
-  on(`GET POST ${database}/_changes`, "SELECT", changes, changesParameters, optionalJson),
-  on(`POST ${database}/_revs_diff ${database}/_missing_revs`, "SELECT", select, "", json),
-  on(`POST ${database}/_ensure_full_commit`, "SELECT", select, "", optionalJson),
+  on(`GET POST ${database}/_changes ${changesParameters}`, "SELECT", changes, optionalJson),
+  on(`POST ${database}/_revs_diff ${database}/_missing_revs`, "SELECT", select, json),
+  on(`POST ${database}/_ensure_full_commit`, "SELECT", select, optionalJson),
   on(`GET ${database}/_security`, "GRANT", needs("GRANT")),
   // Only an Owner has this right.
-  on(`PUT ${database}/_security`, "CREATE DATABASE", createDatabase, "", anyJson),
+  on(`PUT ${database}/_security`, "CREATE DATABASE", createDatabase, anyJson),
   on(`GET ${database}/_revs_limit`, "SELECT", select),
-  on(`PUT ${database}/_revs_limit`, "CREATE", create, "", anyJson),
+  on(`PUT ${database}/_revs_limit`, "CREATE", create, anyJson),
   on(
     `POST ${database}/_compact ${database}/_compact/:ddoc ${database}/_view_cleanup`,
     "CREATE",
     create,
-    "",
     optionalJson,
   ),
-  on(`POST ${database}/_purge`, `DELETE, DROP; ${needsCreate}`, purge, "", json),
+  on(`POST ${database}/_purge`, `DELETE, DROP; ${needsCreate}`, purge, json),
 ].flat();
 
 export const couchdb: Preset = {

@@ -295,18 +295,11 @@ function requireParameters(query: ReadonlyMap<string, string>): void {
 
 type Planner = (request: PresetRequest, path: string) => Plan | Promise<Plan>;
 
-function at(
-  routes: string,
-  right: string,
-  parameters: string,
-  plan: Planner,
-  options: Options = {},
-): PresetEndpoint[] {
-  return endpointsAt(routes, (path) => ({
+function at(text: string, right: string, plan: Planner, options: Options = {}): PresetEndpoint[] {
+  return endpointsAt(`${text} ${common}`, (path) => ({
     types: jsonTypes,
     ...options,
     right,
-    parameters: [...new Set(words(`${common} ${parameters}`))],
     plan(request) {
       requireParameters(request.query);
       return plan(request, path);
@@ -355,10 +348,7 @@ function onIndexes(
         ...openPath(request, path),
         accesses: await accessesOf(request, usesOfPath(request, [right]), readUses(request)),
       });
-      const { routes = [], parameters = [] } = Object.groupBy(rest, (one) =>
-        /^[/A-Z]/.test(one) ? "routes" : "parameters",
-      );
-      return at(routes.join(" "), right, `${wildcards} ${parameters.join(" ")}`, plan, options);
+      return at(`${rest.join(" ")} ${wildcards}`, right, plan, options);
     });
 }
 
@@ -368,9 +358,8 @@ interface IndexUse extends Omit<NamedIndex, "name"> {
 }
 
 function onIndex(
-  routes: string,
+  text: string,
   right: string,
-  parameters: string,
   useOf: IndexUse | ((request: PresetRequest) => IndexUse),
   options: Options = {},
 ): PresetEndpoint[] {
@@ -380,7 +369,7 @@ function onIndex(
     own.add({ ...use, name: requireOne(request.path.index ?? "") });
     return { accesses: await accessesOf(request, own, uses) };
   };
-  return at(routes, right, parameters, plan, options);
+  return at(text, right, plan, options);
 }
 
 function bodyOf(kind: string): ReadUses {
@@ -653,19 +642,19 @@ const clusterPaths = words(
 );
 
 const endpoints: PresetEndpoint[] = [
-  at("GET /", "any user", "", forEveryUser),
+  at("GET /", "any user", forEveryUser),
   // `level` would list all indexes.
-  at("GET /_cluster/health", "any user", health, forEveryUser),
-  at("GET /_cat/health", "any user", cat, forEveryUser),
-  at("GET /_cat/indices", "any user", listing, planCatIndices, filtered),
-  at("GET /_cat/indices/:index", "SELECT; any user for *", listing, planCatIndices, filtered),
-  at("GET /_resolve/index/:index", "any user", "", planResolve, filtered),
-  at("GET /_alias /_aliases /_alias/:name", "any user", aliases, planAliases, filtered),
-  at("GET /_data_stream", "any user", "", planDataStreams, filtered),
-  at("GET /_cluster/state/metadata/:index", "SELECT", `${wildcards} local ${waits}`, planState, {
+  at(`GET /_cluster/health ${health}`, "any user", forEveryUser),
+  at(`GET /_cat/health ${cat}`, "any user", forEveryUser),
+  at(`GET /_cat/indices ${listing}`, "any user", planCatIndices, filtered),
+  at(`GET /_cat/indices/:index ${listing}`, "SELECT; any user for *", planCatIndices, filtered),
+  at("GET /_resolve/index/:index", "any user", planResolve, filtered),
+  at(`GET /_alias /_aliases /_alias/:name ${aliases}`, "any user", planAliases, filtered),
+  at("GET /_data_stream", "any user", planDataStreams, filtered),
+  at(`GET /_cluster/state/metadata/:index ${wildcards} local ${waits}`, "SELECT", planState, {
     names: "only metadata.indices of the answer",
   }),
-  at("GET POST /_analyze", "any user", "", planAnalysis, json),
+  at("GET POST /_analyze", "any user", planAnalysis, json),
   onIndexes(`
     SELECT GET /_cluster/health/:index ${health} level
     SELECT GET /_cat/count /_cat/count/:index ${cat}
@@ -688,7 +677,7 @@ const endpoints: PresetEndpoint[] = [
     DROP DELETE /_data_stream/:index
   `),
 
-  at("GET POST /_search /:index/_search", "SELECT", searching, planSearch, searchBody),
+  at(`GET POST /_search /:index/_search ${searching}`, "SELECT", planSearch, searchBody),
   onIndexes(
     `
     SELECT GET POST /_count /:index/_count
@@ -705,72 +694,61 @@ const endpoints: PresetEndpoint[] = [
   ),
   onIndexes("SELECT GET POST /:index/_analyze", bodyOf("analysis"), json),
   onIndex(
-    "GET POST /:index/_explain/:id",
+    `GET POST /:index/_explain/:id preference routing stored_fields ${lucene} ${returned}`,
     "SELECT",
-    `preference routing stored_fields ${lucene} ${returned}`,
     ({ json }) => ({ ...select, uses: usesOfBody("only_query", json) }),
     searchBody,
   ),
-  at("GET POST /_msearch /:index/_msearch", "SELECT", searchingSeveral, planSearches, {
+  at(`GET POST /_msearch /:index/_msearch ${searchingSeveral}`, "SELECT", planSearches, {
     ...lined,
     names: "index of each header; bodies as _search",
   }),
-  at("POST GET /_search/scroll", "the search's", scrolling, planScroll, scrollBody),
-  at("POST GET /_search/scroll/:scroll", "the search's", scrolling, planScroll),
-  at("DELETE /_search/scroll/:scroll", "any user", "", planEnd("scroll", "scroll_id")),
-  at("DELETE /_search/scroll", "any user", "", planEnd("scroll", "scroll_id"), scrollBody),
-  at("POST /:index/_search/point_in_time", "SELECT", opening, openPointInTime("pit_id")),
-  at("POST /:index/_pit", "SELECT", opening, openPointInTime("id")),
-  at("DELETE /_search/point_in_time", "any user", "", planEnd("pit", "pit_id"), {
+  at(`POST GET /_search/scroll ${scrolling}`, "the search's", planScroll, scrollBody),
+  at(`POST GET /_search/scroll/:scroll ${scrolling}`, "the search's", planScroll),
+  at("DELETE /_search/scroll/:scroll", "any user", planEnd("scroll", "scroll_id")),
+  at("DELETE /_search/scroll", "any user", planEnd("scroll", "scroll_id"), scrollBody),
+  at(`POST /:index/_search/point_in_time ${opening}`, "SELECT", openPointInTime("pit_id")),
+  at(`POST /:index/_pit ${opening}`, "SELECT", openPointInTime("id")),
+  at("DELETE /_search/point_in_time", "any user", planEnd("pit", "pit_id"), {
     ...json,
     names: "pit_id",
   }),
-  at("DELETE /_pit", "any user", "", planEnd("pit", "id", false), { ...json, names: "id" }),
-  at("GET POST /_mget /:index/_mget", "SELECT", reading, planDocuments("documents_read"), {
+  at("DELETE /_pit", "any user", planEnd("pit", "id", false), { ...json, names: "id" }),
+  at(`GET POST /_mget /:index/_mget ${reading}`, "SELECT", planDocuments("documents_read"), {
     ...json,
     names: "docs._index",
   }),
   at(
-    "GET POST /_mtermvectors /:index/_mtermvectors",
+    `GET POST /_mtermvectors /:index/_mtermvectors ids ${vectors}`,
     "SELECT",
-    `ids ${vectors}`,
     planDocuments("vectors_read"),
     { ...optionalJson, names: "docs._index" },
   ),
   onIndex(
-    "GET POST /:index/_termvectors /:index/_termvectors/:id",
+    `GET POST /:index/_termvectors /:index/_termvectors/:id ${vectors}`,
     "SELECT",
-    vectors,
     ({ json }) => ({ ...select, uses: usesOfBody("vectors", json) }),
     optionalJson,
   ),
 
-  onIndex("GET /:index/_doc/:id /:index/_source/:id", "SELECT", reading, select),
+  onIndex(`GET /:index/_doc/:id /:index/_source/:id ${reading}`, "SELECT", select),
   onIndex(
-    "PUT POST /:index/_doc/:id",
+    `PUT POST /:index/_doc/:id ${writing} op_type pipeline`,
     "INSERT UPDATE, or INSERT with op_type=create; CREATE for a new index",
-    `${writing} op_type pipeline`,
     ({ query }) =>
       query.get("op_type") === "create" ? stored("INSERT") : stored("INSERT", "UPDATE"),
     stream,
   ),
-  onIndex("POST /:index/_doc", inserting, `${writing} op_type pipeline`, stored("INSERT"), stream),
+  onIndex(`POST /:index/_doc ${writing} op_type pipeline`, inserting, stored("INSERT"), stream),
+  onIndex(`PUT POST /:index/_create/:id ${writing} pipeline`, inserting, stored("INSERT"), stream),
+  onIndex(`DELETE /:index/_doc/:id ${writing}`, "DELETE", useOfDelete),
   onIndex(
-    "PUT POST /:index/_create/:id",
-    inserting,
-    `${writing} pipeline`,
-    stored("INSERT"),
-    stream,
-  ),
-  onIndex("DELETE /:index/_doc/:id", "DELETE", writing, useOfDelete),
-  onIndex(
-    "POST /:index/_update/:id",
+    `POST /:index/_update/:id ${writing} ${returned} retry_on_conflict`,
     "UPDATE; INSERT with an upsert; SELECT with _source; CREATE for a new index",
-    `${writing} ${returned} retry_on_conflict`,
     useOfUpdate,
     { ...json, names: "scripts: CREATE, DELETE" },
   ),
-  at("POST PUT /_bulk /:index/_bulk", "by action", `${writing} ${returned} pipeline`, planBulk, {
+  at(`POST PUT /_bulk /:index/_bulk ${writing} ${returned} pipeline`, "by action", planBulk, {
     ...lined,
     names: "_index of each action",
   }),
@@ -781,9 +759,8 @@ const endpoints: PresetEndpoint[] = [
   onIndexes(`UPDATE POST /:index/_update_by_query pipeline ${byQuery}`, usesOfUpdates, searchBody),
 
   onIndex(
-    "PUT /:index",
+    `PUT /:index ${waits} wait_for_active_shards`,
     "CREATE",
-    `${waits} wait_for_active_shards`,
     ({ json }) => ({ ...create, uses: readNewIndex(json) }),
     { ...optionalJson, names: "aliases, their filters" },
   ),
@@ -805,15 +782,15 @@ const endpoints: PresetEndpoint[] = [
   onIndexes(`CREATE DELETE /:index/_alias/:name /:index/_aliases/:name ${waits}`, usesOfAliases, {
     names: "the alias",
   }),
-  at("POST /_aliases", "CREATE, DROP with remove_index", waits, planAliasActions, {
+  at(`POST /_aliases ${waits}`, "CREATE, DROP with remove_index", planAliasActions, {
     ...json,
     names: "indexes and aliases of each action",
   }),
-  onIndex("PUT /_data_stream/:index", "CREATE", "", create),
+  onIndex("PUT /_data_stream/:index", "CREATE", create),
   clusterPaths.flatMap((path) => [
-    ...at(`GET ${path} ${path}/:id`, "CREATE on all", `${waits} local flat_settings`, planCluster),
-    ...at(`PUT ${path}/:id`, "CREATE on all", `create cause order ${waits}`, planCluster, json),
-    ...at(`DELETE ${path}/:id`, "CREATE on all", waits, planCluster),
+    ...at(`GET ${path} ${path}/:id ${waits} local flat_settings`, "CREATE on all", planCluster),
+    ...at(`PUT ${path}/:id create cause order ${waits}`, "CREATE on all", planCluster, json),
+    ...at(`DELETE ${path}/:id ${waits}`, "CREATE on all", planCluster),
   ]),
 ].flat();
 

@@ -173,14 +173,20 @@ export function words(text: string): string[] {
   return text.split(/\s+/).filter((word) => word !== "");
 }
 
-/** An endpoint for each path and method of a text such as `GET POST /_count /:index/_count`. */
+/**
+ * An endpoint for each method and path of a text such as `GET POST /_count /:index/_count q df`. Its
+ * other words are query parameters.
+ */
 export function endpointsAt(
-  routes: string,
+  text: string,
   endpointFor: (path: string, method: string) => Omit<PresetEndpoint, "method" | "path">,
 ): PresetEndpoint[] {
-  const listed = words(routes);
-  const named = listed.flatMap((word) => methods.find((method) => method === word) ?? []);
-  return listed
+  const all = words(text);
+  const named = all.flatMap((word) => methods.find((method) => method === word) ?? []);
+  const parameters = [...new Set(all.filter((word) => /^[^A-Z/]/.test(word)))];
+  return all
     .filter((word) => word.startsWith("/"))
-    .flatMap((path) => named.map((method) => ({ method, path, ...endpointFor(path, method) })));
+    .flatMap((path) =>
+      named.map((method) => ({ method, path, parameters, ...endpointFor(path, method) })),
+    );
 }
