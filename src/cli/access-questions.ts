@@ -76,6 +76,16 @@ function viewLimits({ grant, approvals }: Pick<AccessExplanation, "grant" | "app
   return { ...limits, approvals };
 }
 
+/** The approvals that boundaries require, in words. Those of the entry are among its limits. */
+function boundaryApprovals({ approvals = [] }: AccessExplanation): string[] {
+  return approvals
+    .filter(({ boundary }) => boundary !== undefined)
+    .map(({ permissions, approvers, boundary }) => {
+      const rule = { requireApproval: permissions, ...(approvers && { approvers }) };
+      return `${limitsInWords(rule)} (boundary ${boundary})`;
+    });
+}
+
 interface QuestionOptions extends CommonOptions {
   readonly via: EntryPoint;
   readonly groups?: readonly string[];
@@ -102,7 +112,9 @@ async function checkAccess(
   const { groups = [] } = options;
   const permission = permissions.join(" and ");
   const answer = answerQuestion(snapshot, { username, groups }, question, context);
-  const { decided, reason, allowed, explanation } = answer;
+  const { decided, reason, allowed } = answer;
+  const approvals = allowed ? boundaryApprovals(decided) : [];
+  const explanation = [answer.explanation, ...approvals].join("; ");
   if (options.json) {
     const { grant: _, approvals: __, ...decision } = decided;
     const limits = allowed ? viewLimits(decided) : {};
@@ -135,11 +147,13 @@ async function whoMay(operation: string, where: string, options: QuestionOptions
     )
     .filter(({ members }) => members?.length !== 0);
   const head = ["USERNAME", "ROLE", "ENTRY", "LIMITS"];
-  const toCells = ({ holder, members, role, entry, grant }: (typeof found)[number]) => [
+  const toCells = ({ holder, members, ...way }: (typeof found)[number]) => [
     holderText(holder) + (members === undefined ? "" : ` (${members.join(", ")})`),
-    String(role),
-    String(entry),
-    (grant && limitsInWords(grant)) || "-",
+    String(way.role),
+    String(way.entry),
+    [way.grant ? limitsInWords(way.grant) : "", ...boundaryApprovals(way)]
+      .filter((words) => words !== "")
+      .join("; ") || "-",
   ];
   printList(found, options, head, toCells, ({ holder, members, role, entry, ...way }) => ({
     ...writtenHolder(holder),

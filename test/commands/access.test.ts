@@ -909,6 +909,11 @@ t.test("access list --effective lists what entries, groups and boundaries allow"
     ["*", "SELECT", "-", "any", "*"],
     ["logs", "SELECT", "at most 5 rows", "any", "logs (group analysts)"],
   ]);
+  const required = /alice .* UPDATE after approval \(boundary mcp database=main\)/;
+  for (const question of ["check alice Update main", "who Update main"]) {
+    const { stdout } = await gatehouse.run(`access ${question} --via mcp`);
+    t.match(stdout, required, question);
+  }
   t.strictSame(await lines("alice --database logs"), [
     ["logs", "SELECT", "at most 5 rows", "any", "logs (group analysts)"],
   ]);
