@@ -3,16 +3,18 @@ import type { Command } from "commander";
 import { hasOwnEngine, knownDatabases, ownDatabaseUrl } from "../app/own-engine.ts";
 import { sizeWarning } from "../core/access/access-file.ts";
 import { entriesIn } from "../core/access/entries.ts";
-import { describePlace, holderName, userOf } from "../core/access/grant.ts";
+import { describePlace, groupOf, holderName, holderText, userOf } from "../core/access/grant.ts";
 import { lintAccess } from "../core/access/lint.ts";
 import { holdersWithoutRecord } from "../core/access/parse.ts";
 import { findCaseConflicts, questionSetting } from "../core/access/policy.ts";
 import { boundaryName } from "../core/access/rights.ts";
+import { prefixWithColon } from "../core/access/roles.ts";
 import { runAtOnce } from "../core/base/cooperative-scheduling.ts";
 import { isThere } from "../core/base/files/guarded.ts";
 import { counted, didYouMean } from "../core/base/suggestion.ts";
 import { storeName, storesAccess } from "../core/config/addresses.ts";
 import type { LoadedConfiguration } from "../core/config/load.ts";
+import { issuerPrefixes } from "../core/config/schema.ts";
 import { administratorWarning } from "../core/http/reloads.ts";
 import { readCertificate } from "../core/http/secure-server.ts";
 import { hasKeyFiles, keyDirectoryPath } from "../core/identity/key-file.ts";
@@ -111,6 +113,12 @@ async function* checkAccess(loaded: LoadedConfiguration): Findings {
     if (name === undefined) continue;
     const hint = didYouMean(name, snapshot.users.keys());
     yield { warning: `${name} has grants but no user record${hint}` };
+  }
+  const prefixes = issuerPrefixes(loaded.configuration);
+  for (const holder of snapshot.grants.keys()) {
+    const prefix = prefixWithColon(groupOf(holder) ?? holderText(holder)).slice(0, -1);
+    if (prefix === "" || prefixes.includes(prefix)) continue;
+    yield { warning: `${holderName(holder)} has grants, but no issuer has the prefix ${prefix}` };
   }
   const warning = runAtOnce(administratorWarning(snapshot, loaded.configuration));
   if (warning !== undefined) yield { warning };

@@ -423,6 +423,20 @@ t.test("config check --json prints all findings, even for broken files", async (
   t.match(await check(), { code: 1, errors: [/toml:2: server\.port/, /toml:3: /], parts: [] });
 });
 
+t.test("config check warns of entries for the users and groups of an unknown issuer", async (t) => {
+  const ofGroup = grant("corpp:staff", "main", "ReadOnly").replace("username", "group");
+  const entries = grant("corpp:ann", "main", "ReadOnly") + grant("corp:ann", "main", "ReadOnly");
+  const gatehouse = install(t, people + entries + ofGroup);
+  const issuer = 'issuer = "https://id.example.com"\nprefix = "corp"\nopens = ["mcp"]\n';
+  const toml = `[[issuers]]\n${issuer}`;
+  writeFileSync(path.join(gatehouse.home, "gateway.toml"), toml, { mode: 0o600 });
+  const { stdout } = await gatehouse.run("config check --json");
+  t.match(JSON.parse(stdout).warnings, [
+    "corpp:ann has grants, but no issuer has the prefix corpp",
+    "group corpp:staff has grants, but no issuer has the prefix corpp",
+  ]);
+});
+
 installed("config check validates the URL of a database that is down", async (t, gatehouse) => {
   const withUrl = (url: string) => {
     const file = path.join(gatehouse.home, "gateway.toml");
