@@ -160,7 +160,7 @@ async function checkCheckpoints(context: SuiteContext): Promise<void> {
   reader PUT /$A/_local/big {"text":"$LONG"} 413
   writer PUT /$A/_local/big {"text":"$LONG"} 201
   stranger GET /$A/_local/point 403
-  reader GET /$A/_local/point/attached 404
+  reader GET /$A/_local/point/attached /$A/_local%2Fpoint/attached 404 not_found
 `;
   await expectAll(context, table, { ...names, LONG: "x".repeat(70_000) });
 }
