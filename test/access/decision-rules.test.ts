@@ -95,10 +95,20 @@ t.test("numbers are compared to the last digit, and only as whole numbers", asyn
   t.strictSame(addedTexts(decisions[0]?.filters), [
     '{"column":"n","cmp":"=","value":9007199254740993}',
   ]);
-  const below = [{ rowFilter: [{ column: "n", cmp: "<", value: 10 } as const] }];
-  const judged = { allowed: ["9", "-99999999999999999999"], row_denied: ["10", "9.5", "true"] };
-  for (const [expected, values] of Object.entries(judged)) {
-    for (const value of values) t.equal(codeOf({ grants: below }, row(value)), expected, value);
+  const far = "99999999999999999999";
+  const allowed = [
+    ["<", "9", `-${far}`],
+    ["<=", "9", "10", `-${far}`],
+    [">", "11", far],
+    [">=", "10", "11", far],
+    ["!=", "9", "11", far, `-${far}`],
+  ] as const;
+  for (const [cmp, ...values] of allowed) {
+    const bounded = [{ rowFilter: [{ column: "n", cmp, value: 10 } as const] }];
+    for (const value of ["9", "10", "11", far, `-${far}`, "9.5", "10.5", "true", "null"]) {
+      const expected = values.some((one) => one === value) ? "allowed" : "row_denied";
+      t.equal(codeOf({ grants: bounded }, row(value)), expected, `${value} under ${cmp}`);
+    }
   }
 });
 

@@ -73,7 +73,7 @@ const rights = ["SELECT", "INSERT", "UPDATE", "DELETE"] as const;
 
 function conditionOf(choose: Choose): RowCondition {
   const column = choose(columns);
-  const cmp = choose(["=", "=", "!=", "<", ">=", "IN"] as const);
+  const cmp = choose(["=", "=", "!=", "<", "<=", ">", ">=", "IN"] as const);
   if (cmp === "IN")
     return { column, cmp, value: choose(["@regions", ["acme", "eu"], ["@tenant", 1]]) };
   if (cmp === "=" || cmp === "!=") {
