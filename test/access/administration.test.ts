@@ -77,7 +77,7 @@ t.test("adding a name that approves queries needs the right to grant there", asy
   given.push(grant("dora", "main", "DbAdmin"));
   const main = { database: "main", role: "ReadOnly" } as const;
   const add = (approver: string, database: string, actor = dora) => {
-    const limits = `require_approval = ["DELETE"]\napprovers = ["${approver}"]`;
+    const limits = `require_approval = ["DELETE"]\napprovers = ["someone", "${approver}"]`;
     const entry = grant("bob", database, "ReadWrite", limits);
     const current = parseAccessFile([...given, user("bob"), entry].join(""), "a");
     return refusalOf(() => planAddUser(current, actor, newUser("ghost"), main));
@@ -89,7 +89,7 @@ t.test("adding a name that approves queries needs the right to grant there", asy
     t.equal(add(approver, "*", root), undefined);
   }
   const boundary =
-    '[[boundaries]]\nvia = "mcp"\nrequire_approval = ["DELETE"]\napprovers = ["ghost"]\n';
+    '[[boundaries]]\nvia = "mcp"\nrequire_approval = ["DELETE"]\napprovers = ["someone", "ghost"]\n';
   const bound = parseAccessFile([...given, boundary].join(""), "a");
   t.equal(
     refusalOf(() => planAddUser(bound, dora, newUser("ghost"), main)),
