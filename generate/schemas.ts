@@ -3,9 +3,10 @@ import { z } from "zod";
 import { configurationSchema } from "../src/core/config/schema.ts";
 import type { Level } from "../src/core/query/kind.ts";
 import { accessSchema } from "./access-schema.ts";
+import { mcpTools } from "./mcp-tools.ts";
 import { querySchema } from "./query-schema.ts";
 
-/** Writes the JSON Schemas of both TOML files and of queries. */
+/** Writes the JSON Schemas of both TOML files and of queries, and the list of MCP tools. */
 
 /** gateway.toml as JSON Schema (Draft 4). */
 function gatewaySchema(): object {
@@ -37,6 +38,7 @@ export const schemaFiles = [
   { name: "access_control.schema.json", schema: accessSchema() },
   { name: "query.core.schema.json", schema: queryBodySchema("core") },
   { name: "query.full.schema.json", schema: queryBodySchema("full") },
+  { name: "mcp-tools.json", schema: mcpTools() },
 ].map(({ name, schema }) => ({
   file: new URL(`../schemas/${name}`, import.meta.url),
   text: `${JSON.stringify(schema, withAllowed, 2)}\n`,

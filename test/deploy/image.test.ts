@@ -45,6 +45,7 @@ t.test("everything that the image copies exists and is not ignored", async (t) =
     t.ok(existsSync(path.join(root, name)), name);
     t.ok(through.includes(`!${name}`), name);
   }
+  t.ok(copied.includes("schemas"), "from which come the MCP tools and some commands");
   const { engines } = JSON.parse(readFileSync(path.join(root, "package.json"), "utf8"));
   const least = Number(/\d+/.exec(engines.node)?.[0]);
   for (const image of instructions("FROM")) {

@@ -3,15 +3,8 @@ import { readFileSync } from "node:fs";
 import path from "node:path";
 import t, { type Test } from "tap";
 import { blocksOf, conditionsOf, examplesOf, readGuide } from "../../generate/query-cases.ts";
-import { createGrammar } from "../../src/core/query/grammar.ts";
 import { definitions, operationNames } from "../../src/core/query/operations.ts";
-import {
-  batchTool,
-  countTool,
-  queryTools,
-  schemaTools,
-  whoAmITool,
-} from "../../src/features/mcp/tool-definitions.ts";
+import { toolDefinitions } from "../../src/features/mcp/tool-definitions.ts";
 import { startGateway } from "../kit/gateway.ts";
 import { sectionOf } from "../kit/page.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
@@ -118,15 +111,7 @@ t.test("the table of tools has every tool with its rights", async (t) => {
   const listed = Array.from(rows, ([, names = "", rights]) =>
     names.split(", ").map((name) => `${name.slice(1, -1)}: ${rights}`),
   );
-  const grammar = createGrammar({ extraFields: [], operations: {} });
-  const tools = [
-    ...Object.values(schemaTools),
-    ...queryTools(grammar),
-    ...countTool(grammar),
-    batchTool(grammar),
-    whoAmITool,
-  ];
-  const expected = tools.map(
+  const expected = toolDefinitions("full").map(
     ({ name, permissions }) => `${name}: ${permissions.join(", ") || "none"}`,
   );
   t.strictSame(listed.flat().sort(), expected.sort());

@@ -27,7 +27,7 @@ import {
   type Schema,
 } from "../../core/query/kind.ts";
 import { OperationNode } from "../../core/query/node.ts";
-import { definitions } from "../../core/query/operations.ts";
+import { definitions, operationNames } from "../../core/query/operations.ts";
 import { parseQueryInSlices } from "../../core/query/parse.ts";
 import { QueryRefused } from "../../core/query/refusal.ts";
 import { anyText } from "../../core/query/select.ts";
@@ -41,15 +41,11 @@ import { whoIs } from "./rights.ts";
 import {
   approvalField,
   batchField,
-  batchTool,
   countFields,
-  countTool,
   MAX_DESCRIBED_TABLES,
-  type QueryTool,
-  queryTools,
-  schemaTools,
+  operationTool,
   type ToolDefinition,
-  whoAmITool,
+  toolDefinitions,
 } from "./tool-definitions.ts";
 import {
   batchResult,
@@ -66,8 +62,8 @@ import {
   toToolResult,
 } from "./tool-results.ts";
 
-interface Tool {
-  readonly definition: ToolDefinition;
+/** The code of a tool. */
+interface Performer {
   readonly isOfSchema?: boolean;
   readonly takesApproval?: boolean;
   readonly perform: (call: {
@@ -76,6 +72,10 @@ interface Tool {
     readonly signal: AbortSignal;
     readonly approval: string | undefined;
   }) => Promise<ToolResult>;
+}
+
+interface Tool extends Performer {
+  readonly definition: ToolDefinition;
 }
 
 /** More than any operation has. */
@@ -182,7 +182,6 @@ type Ask = (operation: OperationName | typeof batchKey, content: Buffer) => Prom
 
 function createQueryTool(
   gateway: Gateway,
-  definition: ToolDefinition,
   perform: (
     args: Map<string, Buffer>,
     ask: Ask,
@@ -190,9 +189,8 @@ function createQueryTool(
     signal: AbortSignal,
   ) => Promise<ToolResult>,
   shape?: ObjectShape,
-): Tool {
+): Performer {
   return {
-    definition,
     takesApproval: true,
     async perform({ exchange, arguments: sent, signal, approval }) {
       const args = await readArguments(sent);
@@ -213,16 +211,16 @@ function createQueryTool(
 function createOperationTool(
   gateway: Gateway,
   schema: SchemaSource<Exchange>,
-  definition: QueryTool,
+  operation: OperationName,
   grammar: Grammar,
-): Tool {
-  const { operation, reads } = definition;
-  return createQueryTool(gateway, definition, async (args, ask, exchange, signal) => {
+): Performer {
+  const { effect } = definitions[operation];
+  return createQueryTool(gateway, async (args, ask, exchange, signal) => {
     const { result_bytes: bytes } = gateway.configuration.mcp;
-    if (!reads) {
+    if (effect !== "reads") {
       const answer = await ask(operation, writeMembers(args));
-      const isKept = definitions[operation].effect !== "previews";
-      return changeResult(answer, bytes, isKept ? "Done" : "Previewed, nothing changed");
+      const done = effect === "previews" ? "Previewed, nothing changed" : "Done";
+      return changeResult(answer, bytes, done);
     }
     const limit = await limitRows(gateway, exchange, args, grammar);
     const answer = await ask(operation, writeMembers(args));
@@ -245,7 +243,7 @@ function createQueryTools(
   gateway: Gateway,
   schema: SchemaSource<Exchange>,
   grammar: Grammar,
-): readonly Tool[] {
+): Readonly<Record<string, Performer>> {
   const count = async (args: Map<string, Buffer>, ask: Ask, exchange: Exchange) => {
     const { result_bytes: bytes } = gateway.configuration.mcp;
     const isGrouped = args.has("group_by") || args.has("having");
@@ -262,11 +260,15 @@ function createQueryTools(
     const { row_limit: most, result_bytes: bytes } = gateway.configuration.mcp;
     return batchResult(answer, { most, bytes });
   };
-  return [
-    ...queryTools(grammar).map((one) => createOperationTool(gateway, schema, one, grammar)),
-    ...countTool(grammar).map((one) => createQueryTool(gateway, one, count, shapes.count)),
-    createQueryTool(gateway, batchTool(grammar), runBatch, shapes.batch),
-  ];
+  const ofOperations = operationNames.map((name) => [
+    operationTool(name),
+    createOperationTool(gateway, schema, name, grammar),
+  ]);
+  return {
+    ...Object.fromEntries(ofOperations),
+    count: createQueryTool(gateway, count, shapes.count),
+    batch: createQueryTool(gateway, runBatch, shapes.batch),
+  };
 }
 
 interface Names {
@@ -330,7 +332,10 @@ function readNames(args: Buffer, shape: ObjectShape): Promise<Names> {
   return runCooperatively(parseNames(args, shape));
 }
 
-function createSchemaTools(gateway: Gateway, schema: SchemaSource<Exchange>): readonly Tool[] {
+function createSchemaTools(
+  gateway: Gateway,
+  schema: SchemaSource<Exchange>,
+): Readonly<Record<string, Performer>> {
   async function listContent(key: string, elements: readonly unknown[], more: object = {}) {
     const { result_bytes: bytes } = gateway.configuration.mcp;
     const whole = toToolResult({ [key]: elements, ...more });
@@ -339,12 +344,10 @@ function createSchemaTools(gateway: Gateway, schema: SchemaSource<Exchange>): re
   }
 
   function schemaTool(
-    definition: ToolDefinition,
     shape: ObjectShape,
     describe: (exchange: Exchange, names: Names, signal: AbortSignal) => Promise<ToolResult>,
-  ): Tool {
+  ): Performer {
     return {
-      definition,
       isOfSchema: true,
       perform: async ({ exchange, arguments: args, signal }) =>
         describe(exchange, await readNames(args, shape), signal),
@@ -366,9 +369,8 @@ function createSchemaTools(gateway: Gateway, schema: SchemaSource<Exchange>): re
     }
   }
 
-  return [
-    {
-      definition: whoAmITool,
+  return {
+    whoami: {
       async perform({ exchange, arguments: args }) {
         await readNames(args, shapes.nothing);
         // JSON numbers beyond a double become strings.
@@ -378,13 +380,13 @@ function createSchemaTools(gateway: Gateway, schema: SchemaSource<Exchange>): re
         return toToolResult(JSON.parse(text));
       },
     },
-    schemaTool(schemaTools.listDatabases, shapes.nothing, async (exchange, _, signal) =>
+    list_databases: schemaTool(shapes.nothing, async (exchange, _, signal) =>
       listContent("databases", await schema.listDatabases(exchange, signal)),
     ),
-    schemaTool(schemaTools.listTables, shapes.database, async (exchange, { database }, signal) =>
+    list_tables: schemaTool(shapes.database, async (exchange, { database }, signal) =>
       listContent("tables", (await schema.listTables(exchange, database, signal)).tables),
     ),
-    schemaTool(schemaTools.describeTable, shapes.tables, async (exchange, names, signal) => {
+    describe_table: schemaTool(shapes.tables, async (exchange, names, signal) => {
       const { database, table, tables = [] } = names;
       if ((table === undefined) === (tables.length === 0)) {
         const found = table === undefined ? "neither was found" : "both were found";
@@ -401,7 +403,7 @@ function createSchemaTools(gateway: Gateway, schema: SchemaSource<Exchange>): re
       }
       return listContent("tables", described);
     }),
-  ];
+  };
 }
 
 export function createTools(
@@ -409,10 +411,13 @@ export function createTools(
   schema: SchemaSource<Exchange>,
 ): () => readonly Tool[] {
   const schemaTools = createSchemaTools(gateway, schema);
-  const toolsFor = memoizeLast((grammar: Grammar) => [
-    ...schemaTools,
-    ...createQueryTools(gateway, schema, grammar),
-  ]);
+  const toolsFor = memoizeLast((grammar: Grammar) => {
+    const performers = { ...schemaTools, ...createQueryTools(gateway, schema, grammar) };
+    return toolDefinitions(grammar.level).flatMap((definition): Tool[] => {
+      const performer = performers[definition.name];
+      return performer === undefined ? [] : [{ definition, ...performer }];
+    });
+  });
   return () => toolsFor(gateway.queries.grammar);
 }
 
