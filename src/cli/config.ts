@@ -108,18 +108,20 @@ async function* checkAccess(loaded: LoadedConfiguration): Findings {
   const counts = `${counted(snapshot.users.size, "user")}, ${counted(entries.length, "grant")}, version ${snapshot.version}`;
   const source = storesAccess(loaded.configuration) ? "in the store" : auth.access_control_file;
   yield ok("access file", `${source} (${counts})`);
+  const unknown: string[] = [];
   for (const holder of runAtOnce(holdersWithoutRecord(snapshot))) {
     const name = userOf(holder);
     if (name === undefined) continue;
     const hint = didYouMean(name, snapshot.users.keys());
-    yield { warning: `${name} has grants but no user record${hint}` };
+    unknown.push(`${name} has grants but no user record${hint}`);
   }
   const prefixes = issuerPrefixes(loaded.configuration);
   for (const holder of snapshot.grants.keys()) {
     const prefix = prefixWithColon(groupOf(holder) ?? holderText(holder)).slice(0, -1);
     if (prefix === "" || prefixes.includes(prefix)) continue;
-    yield { warning: `${holderName(holder)} has grants, but no issuer has the prefix ${prefix}` };
+    unknown.push(`${holderName(holder)} has grants, but no issuer has the prefix ${prefix}`);
   }
+  yield* firstWarnings(unknown);
   const warning = runAtOnce(administratorWarning(snapshot, loaded.configuration));
   if (warning !== undefined) yield { warning };
   yield* firstWarnings(runAtOnce(lintAccess(snapshot, questionSetting(loaded.configuration))));

@@ -425,16 +425,19 @@ t.test("config check --json prints all findings, even for broken files", async (
 
 t.test("config check warns of entries for the users and groups of an unknown issuer", async (t) => {
   const ofGroup = grant("corpp:staff", "main", "ReadOnly").replace("username", "group");
-  const entries = grant("corpp:ann", "main", "ReadOnly") + grant("corp:ann", "main", "ReadOnly");
-  const gatehouse = install(t, people + entries + ofGroup);
+  const users = ["corp:ann", ...Array.from({ length: 60 }, (_, at) => `corpp:u${at}`)];
+  const entries = users.map((name) => grant(name, "main", "ReadOnly")).join("");
+  const gatehouse = install(t, people + ofGroup + entries);
   const issuer = 'issuer = "https://id.example.com"\nprefix = "corp"\nopens = ["mcp"]\n';
   const toml = `[[issuers]]\n${issuer}`;
   writeFileSync(path.join(gatehouse.home, "gateway.toml"), toml, { mode: 0o600 });
   const { stdout } = await gatehouse.run("config check --json");
-  t.match(JSON.parse(stdout).warnings, [
-    "corpp:ann has grants, but no issuer has the prefix corpp",
+  const { warnings } = JSON.parse(stdout);
+  t.match(warnings.slice(0, 2), [
     "group corpp:staff has grants, but no issuer has the prefix corpp",
+    "corpp:u0 has grants, but no issuer has the prefix corpp",
   ]);
+  t.equal(warnings.indexOf("and 11 more"), 50);
 });
 
 installed("config check validates the URL of a database that is down", async (t, gatehouse) => {
