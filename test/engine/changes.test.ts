@@ -285,6 +285,26 @@ overEach("a Preview shows the rows before and after, and changes nothing", async
   t.strictSame(await rowsIn(ask), rows);
 });
 
+overEach("a Preview leaves numbers for the rows that follow", async (t, { ask }) => {
+  await ask(createTable("seats", { id: "serial", n: "int" }));
+  await ask(insert("seats", [{ n: 1 }]));
+  const last = "9223372036854775807";
+  for (const change of [
+    `"Insert":{"values":[{"id":${last}}]`,
+    `"Insert":{"values":[{"id":"${last}"}]`,
+    `"Upsert":{"values":[{"id":${last},"n":2}],"on_conflict":["id"],"update":["n"]`,
+    `"Update":{"set":{"id":${last}},"where":null`,
+    `"Update":{"add":{"id":9000000000000000000},"where":null`,
+  ]) {
+    const { text } = await ask(`{"Preview":{${change},"database":"main","table":"seats"}}}`);
+    t.match(text, /"affected":1|"not_supported"/);
+    t.match(await ask(insert("seats", [{ n: 1 }])), { status: 200 }, change);
+    await ask(remove("seats", { column: "id", cmp: ">", value: 1 }));
+  }
+  const far = { Insert: { database: "main", table: "seats", values: [{ id: 900_000, n: 1 }] } };
+  t.match(await ask({ Preview: far }), { body: { after: [{ id: 900_000 }] } });
+});
+
 overSqlite("a Preview shows a hundred rows and counts all", async (t, { ask }) => {
   await ask(createTable("many", { id: "int", n: "int" }));
   const many = { database: "main", table: "many" };

@@ -158,6 +158,7 @@ async function findTarget(context: MysqlContext, name: string): Promise<Target<R
     keys: keysSql(schema, name),
     lock: sql` for update`,
     ignoresConflictKey: true,
+    followsUpdates: true,
     async insert(values, how) {
       const { conflict, returning } = how;
       const isAnswered = returning === undefined || session.server.isMariaDb;

@@ -3,7 +3,6 @@ import { LRUCache } from "lru-cache";
 import { memoizeByObject } from "../../core/base/memoize.ts";
 import { foldCase, isPlainName } from "../../core/query/names.ts";
 import { EngineRefusal } from "../refusal.ts";
-import type { InsertColumn } from "../remote/change.ts";
 import type { RemoteColumn } from "../remote/dialect.ts";
 import { databaseNotFound, failed, refused } from "../remote/failures.ts";
 import type { Fragment } from "../sql/fragment.ts";
@@ -14,7 +13,7 @@ import { findKind, findValueType, type MysqlKind, readMark } from "./kinds.ts";
 import type { RawRow } from "./rows.ts";
 import { collations, type MysqlContext, type MysqlSession } from "./session.ts";
 
-export interface MysqlColumn extends RemoteColumn, InsertColumn {
+export interface MysqlColumn extends RemoteColumn {
   /** If the type's name does not say how values are written. */
   readonly valueType: string | undefined;
   readonly kind: MysqlKind;

@@ -1,7 +1,6 @@
 import { sql } from "kysely";
 import type { CellValue } from "../../core/query/tree.ts";
 import { lettersTo } from "../letters.ts";
-import type { InsertColumn } from "../remote/change.ts";
 import type { RemoteColumn } from "../remote/dialect.ts";
 import {
   elementBounds as arrayBounds,
@@ -480,7 +479,7 @@ function sum(column: Fragment, amount: unknown): Fragment {
   return sql`${column} + ${amount}`;
 }
 
-export interface PostgresColumn extends RemoteColumn, InsertColumn {
+export interface PostgresColumn extends RemoteColumn {
   /** Of a domain, its base type. */
   readonly valueType: string | undefined;
   readonly kind: PostgresKind;

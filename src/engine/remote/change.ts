@@ -247,12 +247,7 @@ export async function readWithKeys<Leased extends Answering<Raw>, Raw, Found ext
   return { ...table, keys: await readKeys(context.session, keysSql(context.schema, name)) };
 }
 
-export interface InsertColumn extends Column {
-  /** True for a column that generates its numbers but also accepts them. */
-  readonly isIdentity: boolean;
-}
-
-export interface InsertOptions<Found extends InsertColumn, Raw> {
+export interface InsertOptions<Found extends Column, Raw> {
   /** All rows of the query, if these are only some. */
   readonly all?: readonly Row[];
   /** True if nothing follows the insertion of a single row without a number of its own. */
@@ -276,14 +271,14 @@ const ofDefault = sql`default`;
 const ofNull = sql`null`;
 const nothing = sql``;
 
-export interface Destination<Found extends InsertColumn, Raw> {
+export interface Destination<Found extends Column, Raw> {
   readonly session: StatementRunner<Raw>;
   readonly name: Fragment;
   readonly table: Table<Found>;
 }
 
 interface Layout {
-  readonly columns: readonly InsertColumn[];
+  readonly columns: readonly Column[];
   readonly head: Fragment;
   /** SQL around the values of a row. */
   readonly around: TemplateStringsArray;
@@ -292,7 +287,7 @@ interface Layout {
 const layouts = new ByShape<Layout>();
 
 /** Inserts rows in order. A column that a row omits gets its default or null. */
-export async function insertRows<Found extends InsertColumn & TargetColumn<Raw>, Raw>(
+export async function insertRows<Found extends TargetColumn<Raw>, Raw>(
   destination: Destination<Found, Raw>,
   values: readonly Row[],
   options: InsertOptions<Found, Raw>,
@@ -333,7 +328,7 @@ export async function insertRows<Found extends InsertColumn & TargetColumn<Raw>,
 /** Rows that are looked at in one turn of the event loop. */
 const ROWS_PER_TURN = 16_384;
 
-async function planInsert<Found extends InsertColumn>(
+async function planInsert<Found extends Column>(
   { name, table }: Pick<Destination<Found, unknown>, "name" | "table">,
   rows: readonly Row[],
   all: readonly Row[],
@@ -368,7 +363,7 @@ async function planInsert<Found extends InsertColumn>(
 /** Separates rows that set their number from those that receive the next one. */
 async function splitRuns(
   rows: readonly Row[],
-  identity: InsertColumn | undefined,
+  identity: Column | undefined,
 ): Promise<readonly (readonly Row[])[]> {
   if (identity === undefined) return [rows];
   const runs: Row[][] = [];
@@ -383,11 +378,11 @@ async function splitRuns(
   return runs;
 }
 
-function givesNumber(row: Row, identity: InsertColumn): boolean {
+function givesNumber(row: Row, identity: Column): boolean {
   return (cellIn(row, identity.name) ?? null) !== null;
 }
 
-function* insertStatements<Found extends InsertColumn, Raw>(
+function* insertStatements<Found extends Column, Raw>(
   rows: readonly Row[],
   all: readonly Row[],
   { columns, head, around }: Layout,
@@ -445,7 +440,7 @@ function namedColumns<Found extends Column>(table: Table<Found>, rows: readonly 
   return columns.length > 0 ? columns : all.slice(0, 1);
 }
 
-function insertCell(column: InsertColumn, row: Row, nextNumber: Fragment): unknown {
+function insertCell(column: Column, row: Row, nextNumber: Fragment): unknown {
   const value = cellIn(row, column.name);
   if (column.isIdentity && (value ?? null) === null) return nextNumber;
   return value === undefined ? ofDefault : (storedValue(column, value) ?? ofNull);

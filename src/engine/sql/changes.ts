@@ -30,7 +30,7 @@ import {
   type TargetColumn,
   writtenColumns,
 } from "./target.ts";
-import { comparedValue, storedValue } from "./values.ts";
+import { comparedValue, numberText, storedValue } from "./values.ts";
 
 function planAssignments(table: Table, { set, add }: Pick<Update, "set" | "add">) {
   const changes = entriesOf(table, set);
@@ -326,6 +326,7 @@ export async function preview<Raw>(
   const returning = columns.map(({ name }) => name);
   switch (operation.name) {
     case "Insert":
+      await requireNearNumbers(target, operation.fields.values);
       return previewed([], await insert(target, { ...operation.fields, returning }));
     case "Update":
     case "Delete": {
@@ -338,6 +339,9 @@ export async function preview<Raw>(
         return previewed(before, await deleteRows(target, fields));
       }
       const { fields } = operation;
+      if (target.followsUpdates) {
+        await requireNearNumbers(target, [fields.set ?? {}, fields.add ?? {}]);
+      }
       const change =
         key.length === 0 || target.check !== undefined
           ? update(target, { ...fields, returning })
@@ -345,10 +349,32 @@ export async function preview<Raw>(
       return previewed(before, await change);
     }
     case "Upsert": {
+      await requireNearNumbers(target, operation.fields.values);
       const before = await conflicting(target, operation.fields, columns, limit);
       return previewed(before, await upsert(target, { ...operation.fields, returning }));
     }
   }
+}
+
+const MOST_SKIPPED_NUMBERS = 1_000_000;
+
+/** A server generates numbers after the largest one that was written, even if it was rolled back. */
+async function requireNearNumbers<Raw>(
+  { session, table, name }: Target<Raw>,
+  rows: readonly Row[],
+): Promise<void> {
+  const identity = [...table.columns.values()].find(({ isIdentity }) => isIdentity);
+  if (identity === undefined) return;
+  const isFar = (largest: number) =>
+    rows.some((row) => {
+      const cell = cellIn(row, identity.name) ?? 0;
+      return Number(numberText(cell) ?? cell) > largest + MOST_SKIPPED_NUMBERS;
+    });
+  if (!isFar(0)) return;
+  const [row] = await session.rows(sql`select max(${sql.id(identity.name)}) from ${name}`);
+  if (!isFar(Number(row?.[0] ?? 0))) return;
+  const problem = `Column "${identity.name}": a Preview may skip at most ${MOST_SKIPPED_NUMBERS} numbers, which the database then never generates`;
+  throw new EngineRefusal("not_supported", problem);
 }
 
 function previewed(before: readonly string[], { affected = 0, data = [] }: Changed): Previewed {

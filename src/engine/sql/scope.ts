@@ -102,6 +102,8 @@ export interface Column<Kind extends ColumnKind = ColumnKind> {
   readonly kind: Kind;
   /** True if the database computes the values, so that no query sets them. */
   readonly isComputed?: boolean;
+  /** True for a column that generates its numbers but also accepts them. */
+  readonly isIdentity?: boolean;
 }
 
 export interface Table<Found extends Column = Column> {

@@ -47,6 +47,8 @@ export interface Target<Raw> {
   readonly updateWords?: Fragment;
   /** True if a conflict with any unique key counts. */
   readonly ignoresConflictKey: boolean;
+  /** True if generated numbers follow those of an Update too. */
+  readonly followsUpdates?: boolean;
   insert(values: readonly Row[], how: Insertion<Raw>): Promise<Changed>;
   /** Returns changed rows in key order, if the database can. */
   readonly returning?: (
@@ -201,7 +203,7 @@ interface ColumnFacts {
   readonly type: string;
   readonly isKey: boolean;
   readonly isNullable: boolean;
-  readonly isSerial: boolean;
+  readonly isSerial: boolean | undefined;
   /** The type that says how values are written, if `type` does not. */
   readonly valueType?: string | undefined;
   readonly isComputed?: boolean | undefined;
