@@ -427,9 +427,15 @@ t.test("a MySQL table without transactions is read-only", async (t) => {
   await sql(
     "create table main.old (id bigint primary key) engine = MyISAM",
     "insert into main.old values (1)",
+    "create view main.seen as select o.id from main.old as o",
+    "create view main.`as ``seen``` as select * from main.seen",
+    "create view main.indirect as select id from main.`as ``seen```",
   );
   refused(t, await ask(insert("old", [{ id: 2 }, { id: 1 }])), 403, "permission_denied");
-  refused(t, await ask(remove("old")), 403, "permission_denied");
+  for (const table of ["old", "seen", "indirect"]) {
+    refused(t, await ask(remove(table)), 403, "permission_denied");
+    refused(t, await ask({ Preview: remove(table) }), 403, "permission_denied");
+  }
   t.same((await ask(selectAll("old"))).body.data, [{ id: 1 }]);
 });
 

@@ -166,12 +166,24 @@ export async function readChangedTable(context: MysqlContext, name: string): Pro
   );
 }
 
+/** The tables and views in the definition of a view, which the server has rewritten. */
+const viewed = /(?<=\b(?:from|join) \(*)`(?:[^`]|``)+`\.`(?:[^`]|``)+`/g;
+
 async function hasTransactions({ session, schema }: MysqlContext, name: string): Promise<boolean> {
-  const [[transactions] = []] = await session.rows(sql`
-    select engines.transactions from information_schema.tables
-    join information_schema.engines on engines.engine = tables.engine
-    where tables.table_schema = ${schema} and tables.table_name = ${name}`);
-  return transactions === undefined || transactions === "YES";
+  const places = new Set([`\`${schema}\`.\`${name}\``]);
+  for (const place of places) {
+    const [, ofSchema = "", table = ""] =
+      /^`(.+)`\.`(.+)`$/.exec(place.replaceAll("``", "`")) ?? [];
+    const [[transactions, definition] = []] = await session.rows(sql`
+      select engines.transactions, (select view_definition from information_schema.views
+        where table_schema = ${ofSchema} and table_name = ${table})
+      from information_schema.tables
+      left join information_schema.engines on engines.engine = tables.engine
+      where tables.table_schema = ${ofSchema} and tables.table_name = ${table}`);
+    if (transactions === "NO") return false;
+    for (const [found] of String(definition).matchAll(viewed)) places.add(found);
+  }
+  return true;
 }
 
 function readColumn(row: RawRow, documents: readonly string[]): MysqlColumn {
