@@ -12,6 +12,7 @@ import {
   readAliasActions,
   readBulk,
   readDocuments,
+  readMappings,
   readNewIndex,
   readSearches,
   readSettings,
@@ -740,6 +741,29 @@ const others: readonly (readonly [title: string, read: () => Uses, expected: str
     "settings of a snapshot",
     () => readNewIndex({ settings: { "index.searchable_snapshot.repository": "r" } }),
     "pipelines",
+  ],
+  ...[
+    { "index.ingestion_source.type": "kafka" },
+    { analysis: { filter: { f: { type: "synonym", synonyms_path: "a.txt" } } } },
+    { "analysis.char_filter.f": { mappings_path: "opensearch.yml" } },
+  ].map((settings) => {
+    const what = `settings that reach what is not of the index: ${JSON.stringify(settings)}`;
+    return [what, () => readSettings(settings), "pipelines"] as const;
+  }),
+  [
+    "a script in settings",
+    () => readNewIndex({ settings: { "index.similarity.s.script.source": "return 1" } }),
+    "scripts",
+  ],
+  [
+    "a script in a mapping",
+    () => readNewIndex({ mappings: { derived: { script: { type: "long", script: "emit(1)" } } } }),
+    "scripts",
+  ],
+  [
+    "a field that is called script",
+    () => readMappings({ properties: { script: { fields: { script: { type: "keyword" } } } } }),
+    "",
   ],
   [
     "nested settings of a snapshot",

@@ -810,24 +810,28 @@ export function readAlias(body: Json | undefined, name: string): Uses {
   return reader.uses;
 }
 
-const wideSettings = new Set(["default_pipeline", "final_pipeline", "searchable_snapshot"]);
-
 /**
- * True if settings let documents or searches pass through a pipeline, or name a snapshot, which may
- * be one of another index.
+ * Settings that let documents or searches pass through a pipeline, or reach what is not of the index:
+ * a snapshot, a stream, a list of synonyms of the server, or a file in its configuration directory.
  */
-function reachesOthers(settings: Json): boolean {
-  if (Array.isArray(settings)) return settings.some(reachesOthers);
-  if (!isObject(settings)) return false;
-  return Object.entries(settings).some(
-    ([name, value]) =>
-      name.split(".").some((part) => wideSettings.has(part)) || reachesOthers(value),
-  );
+const wideSetting =
+  /^(?:(?:default|final)_pipeline|searchable_snapshot|ingestion_source|synonyms_set|user_dictionary|rule_files|.*_path)$/;
+
+/** The words of the names of all settings, which may be nested or written with dots. */
+function wordsOfSettings(settings: Json): string[] {
+  if (Array.isArray(settings)) return settings.flatMap(wordsOfSettings);
+  if (!isObject(settings)) return [];
+  return Object.entries(settings).flatMap(([name, value]) => [
+    ...name.split("."),
+    ...wordsOfSettings(value),
+  ]);
 }
 
-export function readSettings(body: Json): Uses {
-  const uses = new Uses();
-  uses.pipelines = reachesOthers(body);
+export function readSettings(settings: Json, uses = new Uses()): Uses {
+  const words = wordsOfSettings(settings);
+  uses.pipelines ||= words.some((word) => wideSetting.test(word));
+  // Of a similarity or a filter of tokens.
+  uses.scripts ||= words.includes("script");
   return uses;
 }
 
@@ -846,12 +850,29 @@ export function percolatorsIn(mapping: Json): string[] {
   ]);
 }
 
+/** The members of a mapping that list fields by their names. */
+const namedMembers = new Set(["properties", "fields", "derived", "runtime"]);
+
+/** @param areNames true in a list of fields, of which one may be called `script` */
+function hasScript(mapping: Json, areNames = false): boolean {
+  if (Array.isArray(mapping)) return mapping.some((one) => hasScript(one));
+  if (!isObject(mapping)) return false;
+  return Object.entries(mapping).some(
+    ([name, value]) =>
+      (!areNames && name === "script") || hasScript(value, !areNames && namedMembers.has(name)),
+  );
+}
+
 /**
- * A field for queries reads other indexes, also before the gateway looks at the mapping again, and so
- * does a runtime field of Elasticsearch that looks up.
+ * A field for queries reads other indexes and runs scripts, also before the gateway looks at the
+ * mapping again. A runtime field of Elasticsearch that looks up reads other indexes too.
  */
 export function readMappings(mappings: Json, uses = new Uses()): Uses {
-  if (hasType(mappings, "percolator", "lookup")) uses.add({ name: EVERY, permissions: ["SELECT"] });
+  if (hasType(mappings, "percolator", "lookup")) {
+    uses.add({ name: EVERY, permissions: ["SELECT"] });
+    uses.pipelines = true;
+  }
+  uses.scripts ||= hasScript(mappings);
   return uses;
 }
 
@@ -862,7 +883,7 @@ export function readNewIndex(body: Json | undefined): Uses {
   const reader = new BodyReader();
   const { settings = null, mappings = null, aliases = null, ...others } = requireObject(body ?? {});
   requireMembers(others, newIndexMembers);
-  reader.uses.pipelines = reachesOthers(settings);
+  readSettings(settings, reader.uses);
   readMappings(mappings, reader.uses);
   for (const [name, alias] of Object.entries(isObject(aliases) ? aliases : {})) {
     nameAlias(reader, name);

@@ -230,6 +230,8 @@ const attacks: readonly TableRow[] = [
   writer POST /$Q/_search {"query":{"percolate":{"field":"query","document":$READ}}}
     | || {"query":{"percolate":{"field":"query","documents":[{},{"x.query":[$TERMS]}]}}}
     | || {"query":{"percolate":{"field":"query","index":"$A","id":"1"}}} 403 name_too_wide
+  wide POST /$Q/_search {"query":{"percolate":{"field":"query","document":$READ}}}
+    | 403 role_insufficient
   writer POST /_msearch
     | {"index":"$Q"}\n{"query":{"percolate":{"field":"query","document":{"x":$READ}}}}\n
     | 403 name_too_wide

@@ -165,7 +165,10 @@ async function accessesOfName(
       : permissions;
     accesses.push({ permissions: rights, database, table: name, element });
   }
-  if (isFollowed) accesses.push({ permissions: ["SELECT"], database, everyTable: "", element });
+  // The query is not read here, and may name any index or have a script.
+  if (isFollowed) {
+    accesses.push({ permissions: ["SELECT", "CREATE"], database, everyTable: "", element });
+  }
   return accesses;
 }
 
@@ -767,12 +770,12 @@ const endpoints: PresetEndpoint[] = [
   onIndexes(
     `CREATE PUT POST /:index/_mapping write_index_only ${waits}`,
     ({ json }) => readMappings(json ?? null),
-    { ...json, names: "percolator: SELECT on all" },
+    { ...json, names: "percolator: CREATE on all" },
   ),
   onIndexes(
     `CREATE PUT /:index/_settings flat_settings preserve_existing ${waits}`,
     ({ json }) => readSettings(json ?? null),
-    { ...json, names: "pipelines: CREATE on all" },
+    { ...json, names: "pipelines, files: CREATE on all" },
   ),
   onIndexes(
     `CREATE PUT POST /:index/_alias/:name /:index/_aliases/:name ${waits}`,
