@@ -14,17 +14,15 @@ const MAX_POINTS = 1_000_000_000;
  */
 const countSql = `
   with given as (
-    select * from unnest($1::text[], $2::text[], $3::int[], $4::float8[], $5::boolean[])
-      as g (name, key, points, ms, is_reset)
+    select * from unnest($1::text[], $2::text[], $3::int[], $4::float8[]) as g (name, key, points, ms)
   ),
   written as (
     insert into gatehouse.counters as c (name, key, count, ends, changed)
     select name, key, points, clock_timestamp() + ms * interval '1 ms', clock_timestamp()
-      from given where points > 0 or is_reset order by name, key
+      from given where points > 0 order by name, key
     on conflict (name, key) do update set
-      count = least(${MAX_POINTS}, excluded.count + case when c.ends <= clock_timestamp() or (
-        select is_reset from given g where (g.name, g.key) = (c.name, c.key)
-      ) then 0 else c.count end),
+      count = least(${MAX_POINTS},
+        excluded.count + case when c.ends > clock_timestamp() then c.count else 0 end),
       ends = case when c.ends > clock_timestamp() then c.ends else excluded.ends end,
       changed = clock_timestamp()
     returning name, key, count, ends
@@ -35,8 +33,7 @@ const countSql = `
     select * from written
     union all
     select name, key, count, ends from gatehouse.counters c where ends > clock_timestamp()
-      and exists (select from given g where (g.name, g.key) = (c.name, c.key)
-        and points = 0 and not is_reset)
+      and exists (select from given g where (g.name, g.key) = (c.name, c.key) and points = 0)
   ) counted`;
 
 /** Deletes the counts of this name whose keys end with a text. Replicas read that with their next count. */
@@ -71,8 +68,6 @@ interface Pending {
   points: number;
   /** Without points of an earlier statement that failed. */
   added: number;
-  /** True to discard the count in the store. */
-  isReset: boolean;
   total?: Count;
 }
 
@@ -121,7 +116,6 @@ export class SharedCounters {
       windowMs,
       points: 0,
       added: 0,
-      isReset: false,
     };
     pending.points += points;
     pending.added += points;
@@ -139,14 +133,14 @@ export class SharedCounters {
     };
   }
 
-  /** Resets a count, including what other replicas have counted. */
+  /** Resets a count, including what other replicas have counted. It stays while the store is unreachable. */
   async forget(name: string, key: string): Promise<void> {
     const id = countId({ name, key });
     this.#known.delete(id);
-    const ends = Number.POSITIVE_INFINITY;
-    const reset = { name, key, ends, windowMs: 0, points: 0, added: 0, isReset: true };
-    this.#pending.set(id, reset);
-    if (!this.#isUnreachable) await this.#exchange();
+    this.#pending.delete(id);
+    if (this.#isUnreachable) return;
+    const sql = "delete from gatehouse.counters where name = $1 and key = $2";
+    await this.#database.query(sql, [name, key], TIMEOUT_MS).catch(() => {});
   }
 
   /** Resets all counts of this name whose keys end with a text. */
@@ -202,7 +196,6 @@ export class SharedCounters {
         sent.map(({ key }) => key),
         sent.map(({ points }) => Math.min(points, MAX_POINTS)),
         sent.map(({ windowMs }) => windowMs),
-        sent.map(({ isReset }) => isReset),
       ];
       const rows = await this.#database.query(countSql, columns, TIMEOUT_MS);
       const totals = new Map(rows.map((row) => readTotal(row)));
@@ -221,14 +214,10 @@ export class SharedCounters {
   }
 
   #requeue(one: Pending): void {
+    if (one.points === 0 || one.ends <= performance.now()) return;
     const newer = this.#pending.get(countId(one));
-    if (newer?.isReset || one.ends <= performance.now()) return;
-    if (one.points === 0 && !one.isReset) return;
     if (newer === undefined) this.#pending.set(countId(one), one);
-    else {
-      newer.points += one.points;
-      newer.isReset = one.isReset;
-    }
+    else newer.points += one.points;
   }
 }
 
