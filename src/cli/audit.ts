@@ -1,6 +1,5 @@
 import { once } from "node:events";
 import { type Command, InvalidArgumentError } from "commander";
-import * as z from "zod";
 import { mayBeMember } from "../core/access/administration.ts";
 import { entriesIn } from "../core/access/entries.ts";
 import {
@@ -25,6 +24,7 @@ import {
   eventInWords,
   NAMED_OPERATIONS,
   operationsInWords,
+  parseLine,
   type ReadLine,
   requiredTexts,
 } from "../core/observe/audit-filter.ts";
@@ -49,33 +49,27 @@ async function findUnused(snapshot: Snapshot, files: readonly string[], since: n
   /** Users for whom the audit does not name every used entry. */
   const uncertain = new Set<string>();
   let begins: number | undefined;
-  const from = new Date(since).toISOString();
 
-  // Regular expressions are safe here: strings are escaped, so none can look like a member.
-  function take(line: string): void {
-    const time = /"time":"([^"]+)"/.exec(line)?.[1];
-    if (time !== undefined && time < from) {
-      begins ??= since;
-      return;
-    }
-    begins ??= Date.parse(time ?? "") || undefined;
-    const user = parseText(/"user":("[^"]+")/.exec(line)?.[1]);
-    if (user === "") return;
-    const isSignIn = line.includes('"msg":"console_login"') && line.includes('"outcome":"allowed"');
-    const isAllowed = line.includes('"decision":"allow"');
-    if (isSignIn || (isAllowed && line.includes('"path":"/api/'))) administrators.add(user);
+  function take({ time, user, msg, outcome, decision, path, ...line }: ReadLine): void {
+    const moment = Date.parse(time);
+    begins ??= Math.max(moment, since) || undefined;
+    if (moment < since || user === undefined) return;
+    const isSignIn = msg === "console_login" && outcome === "allowed";
+    const isAllowed = decision === "allow";
+    if (isSignIn || (isAllowed && path?.startsWith("/api/"))) administrators.add(user);
     if (!isAllowed) return;
-    for (const [, written] of line.matchAll(/"entry":("(?:[^"\\]|\\.)+")/g)) {
-      const entries = parseText(written);
+    for (const { entry: entries = "" } of line.operations) {
       if (entries.includes(" (group ")) usedByGroups.add(entries);
       for (const entry of entries.split(",")) used.add(`${user} ${entry.trim()}`);
     }
-    const [, count = "0"] = /"operationCount":(\d+)/.exec(line) ?? [];
-    if (Number(count) > NAMED_OPERATIONS) uncertain.add(user);
+    if (line.operationCount > NAMED_OPERATIONS) uncertain.add(user);
   }
 
   for await (const piece of piecesOf(files, since)) {
-    for (const { bytes } of linesIn(piece, [])) take(bytes.toString());
+    for (const { bytes } of linesIn(piece, [])) {
+      const line = parseLine(bytes.toString());
+      if (line !== undefined) take(line);
+    }
   }
   const isNamed = (name: string, { holder }: Grant): boolean => {
     const user = userOf(holder);
@@ -98,10 +92,6 @@ async function findUnused(snapshot: Snapshot, files: readonly string[], since: n
       return role === "None" || isUsed ? [] : [{ holder, entry, role }];
     });
   return { entries, begins };
-}
-
-function parseText(jsonString = '""'): string {
-  return z.string().parse(JSON.parse(jsonString));
 }
 
 /** @throws Error if the audit is written to the log */
