@@ -276,13 +276,7 @@ function configure(
     clients: clients.map(({ client_id, ...rest }) =>
       clientRecord(client_id, readClientMetadata(rest, isConfiguredRedirect)),
     ),
-    clientDefaults: {
-      application_type: "native",
-      grant_types: ["authorization_code", "refresh_token"],
-      id_token_signed_response_alg: SIGNING_ALGORITHM,
-      response_types: ["code"],
-      token_endpoint_auth_method: "none",
-    },
+    clientDefaults: { id_token_signed_response_alg: SIGNING_ALGORITHM },
     clientAuthMethods: [...clientAuthMethods],
     extraClientMetadata: { properties: [KEY_IS_OPTIONAL] },
     assertJwtClientAuthClaimsAndHeader(_, { exp }) {
