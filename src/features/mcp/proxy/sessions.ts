@@ -132,64 +132,39 @@ export class Sessions implements SessionRegister {
 
 /** Where a response has the id of a task that it creates (MCP Tasks), as members in JSON. */
 const taskPlaces: ReadonlySet<string> = new Set(['"result"."taskId"', '"result"."task"."taskId"']);
-const DEEPEST_PLACE = 3;
 /** In characters. A longer id is not remembered. */
 const LONGEST_ID = 256;
-/** Of such an id in JSON, with every character escaped. Of a longer text, the rest is dropped. */
-const LONGEST_TEXT = 6 * LONGEST_ID + 2;
+/** In bytes. No task is looked for after so long a message. */
+const LONGEST_MESSAGE = 32 * 1024;
 const nothing = Buffer.alloc(0);
 
-/** Finds the task that a response creates, in JSON or events, as its pieces pass. */
-class TaskFinder {
-  /** True once nothing more is to be found. */
-  isDone = false;
-  #depth = 0;
+/** A string at the end of the text may be incomplete. */
+const jsonTokens = /"[^"\\]*(?:\\.[^"\\]*)*"?|[{}[\]:,]/gs;
+
+/**
+ * Finds the task that a response creates, in JSON or events that may be incomplete.
+ *
+ * @returns its id in JSON, or null after the beginning of a result with content, which creates no task
+ */
+function findTask(text: string): string | null | undefined {
   /** The member that is being read at each depth. */
-  readonly #members: string[] = [];
-  #last = "";
-  /** The beginning of a string that continues in the next piece. */
-  #begun: string | undefined;
-  #isEscaped = false;
-
-  /** @returns its id in JSON. @param piece as latin1 */
-  read(piece: string): string | undefined {
-    let start = this.#begun === undefined ? -1 : 0;
-    let isEscaped = this.#isEscaped;
-    for (let at = 0; at < piece.length && !this.isDone; at++) {
-      const one = piece[at];
-      if (isEscaped) isEscaped = false;
-      else if (one === "\\") isEscaped = true;
-      else if (start === -1 && one === '"') start = at;
-      else if (start === -1) this.#readStructure(one);
-      else if (one === '"') {
-        const text = this.#textWith(piece.slice(start, at + 1));
-        this.#begun = undefined;
-        start = -1;
-        if (this.#depth > DEEPEST_PLACE) continue;
-        this.#last = text;
-        this.isDone = taskPlaces.has(this.#members.slice(1, this.#depth + 1).join("."));
-        if (this.isDone) return text;
-      }
+  const members: string[] = [];
+  let depth = 0;
+  let last = "";
+  for (const { 0: token, index } of text.matchAll(jsonTokens)) {
+    if (token.startsWith('"')) {
+      if (index + token.length === text.length) return undefined;
+      if (taskPlaces.has(members.slice(1, depth + 1).join("."))) return token;
+      last = token;
+      continue;
     }
-    this.#isEscaped = isEscaped;
-    if (start !== -1) this.#begun = this.#textWith(piece.slice(start));
-    return undefined;
+    if (token === "{" || token === "[") depth++;
+    else if (token === "}" || token === "]") depth--;
+    members[depth] = token === ":" ? last : "";
+    const [, outer, inner] = members;
+    if (depth === 2 && outer === '"result"' && inner === '"content"') return null;
   }
-
-  #textWith(more: string): string {
-    return ((this.#begun ?? "") + more).slice(0, LONGEST_TEXT);
-  }
-
-  #readStructure(one: string | undefined): void {
-    if (one === "{" || one === "[") this.#depth++;
-    else if (one === "}" || one === "]") this.#depth--;
-    else if (one !== ":" && one !== ",") return;
-    if (this.#depth > DEEPEST_PLACE) return;
-    this.#members[this.#depth] = one === ":" ? this.#last : "";
-    const [, outer, inner] = this.#members;
-    // A result with content creates no task. To read megabytes of content would take long.
-    this.isDone = this.#depth === 2 && outer === '"result"' && inner === '"content"';
-  }
+  return undefined;
 }
 
 /** Prefix of task keys. No header can contain it, so they never equal a session id. */
@@ -218,12 +193,17 @@ export function separateRegisters(
  * a row, may be one that the caller has chosen.
  */
 export function assignTasks(sessions: SessionRegister, username: string): BodyFilter {
-  const finder = new TaskFinder();
+  /** The message that is passing, as latin1. Undefined once nothing more is to be found. */
+  let message: string | undefined = "";
   return {
     async pass(piece) {
-      const text = finder.isDone ? undefined : finder.read(piece.toString("latin1"));
-      if (text === undefined) return piece;
-      const id = parseIfJson(Buffer.from(text, "latin1").toString("utf8"));
+      if (message === undefined) return piece;
+      message += piece.toString("latin1");
+      const found = findTask(message);
+      // After an event without a task, the next one begins.
+      const isOver = found !== undefined || message.length > LONGEST_MESSAGE;
+      message = isOver ? undefined : message.replace(/^.*\n\r?\n/s, "");
+      const id = parseIfJson(Buffer.from(found ?? "", "latin1").toString("utf8"));
       if (typeof id === "string" && id.length <= LONGEST_ID) {
         await sessions.open(taskKey(id), username);
       }
