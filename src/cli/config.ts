@@ -3,7 +3,14 @@ import type { Command } from "commander";
 import { hasOwnEngine, knownDatabases, ownDatabaseUrl } from "../app/own-engine.ts";
 import { sizeWarning } from "../core/access/access-file.ts";
 import { entriesIn } from "../core/access/entries.ts";
-import { describePlace, groupOf, holderName, holderText, userOf } from "../core/access/grant.ts";
+import {
+  describePlace,
+  groupOf,
+  holderName,
+  holderText,
+  userHolder,
+  userOf,
+} from "../core/access/grant.ts";
 import { lintAccess } from "../core/access/lint.ts";
 import { holdersWithoutRecord } from "../core/access/parse.ts";
 import { findCaseConflicts, questionSetting } from "../core/access/policy.ts";
@@ -116,10 +123,17 @@ async function* checkAccess(loaded: LoadedConfiguration): Findings {
     unknown.push(`${name} has grants but no user record${hint}`);
   }
   const prefixes = issuerPrefixes(loaded.configuration);
-  for (const holder of snapshot.grants.keys()) {
+  const rules = [...entries, ...snapshot.boundaries];
+  const holders = new Set([
+    ...rules.flatMap(({ holder, approvers = [] }) => [holder ?? [], ...approvers].flat()),
+    ...snapshot.groups.values().flatMap(({ members }) => members.map(userHolder)),
+    ...snapshot.users.values().map(({ sameAs, username }) => userHolder(sameAs ?? username)),
+  ]);
+  for (const holder of holders) {
     const prefix = prefixWithColon(groupOf(holder) ?? holderText(holder)).slice(0, -1);
     if (prefix === "" || prefixes.includes(prefix)) continue;
-    unknown.push(`${holderName(holder)} has grants, but no issuer has the prefix ${prefix}`);
+    const name = holderName(holder);
+    unknown.push(`the access file names ${name}, but no issuer has the prefix ${prefix}`);
   }
   yield* firstWarnings(unknown);
   const warning = runAtOnce(administratorWarning(snapshot, loaded.configuration));
