@@ -573,6 +573,39 @@ const bulks: readonly (readonly [lines: readonly Json[], expected: string, index
     "INSERT+ p@0; INSERT+ q@2",
     "p",
   ],
+  [
+    [...all, ...["b", "bc", "b", "b"].flatMap((_index) => [{ index: { _index, _id: "1" } }, {}])],
+    "INSERT,UPDATE+ a@0; INSERT,UPDATE+ b@1; INSERT,UPDATE+ bc@2",
+  ],
+  [
+    ["a", null, "a", null].flatMap((_index) => [{ create: { _index } }, {}]),
+    "INSERT+ a@0; INSERT+ p@1",
+    "p",
+  ],
+  [
+    ["a", "b", "c", "d"].flatMap((other) => [
+      { create: { dynamic_templates: { _index: other, _id: other }, _index: "a" } },
+      {},
+      { create: { _index: other } },
+      {},
+    ]),
+    "INSERT+ a@0; INSERT+ b@3; INSERT+ c@5; INSERT+ d@7",
+  ],
+  [
+    [{ create: { _index: "a" } }, {}, { create: { _index: "b" } }, {}].concat(
+      ["x", "y"].flatMap((other) => [
+        { create: { dynamic_templates: { _index: other }, _index: "a" } },
+        {},
+      ]),
+    ),
+    "INSERT+ a@0; INSERT+ b@1",
+  ],
+  [["1", "2", 3, {}].flatMap((_id) => [{ create: { _index: "a", _id } }, { x: 1 }]), "bad_request"],
+  [
+    ["index", "create"].flatMap((op) => [{ index: { _index: "a", _id: "1", op_type: op } }, {}]),
+    "INSERT,UPDATE+ a@0; INSERT+ a@1",
+  ],
+  [[...all, ...all, ...all, all[0] ?? "", '{"x":{"y":1,"y":2}}'], "duplicate_key"],
   [[{ index: { _index: "a" } }, '{"x":', "1}"], "invalid_json"],
   [[{ index: { _index: "a" } }, '{"x":1', "}"], "invalid_json"],
   [[{ index: { _index: "a" } }, "{", '"x":1}'], "invalid_json"],

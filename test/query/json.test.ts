@@ -15,9 +15,9 @@ import {
 import { JsonFault, quoteName } from "../../src/core/json/fault.ts";
 import { DEEPEST_NESTING } from "../../src/core/json/lexical.ts";
 import {
+  LineReader,
   requireOneReading,
   requireOneReadingInSteps,
-  requireOneReadingOfLine,
 } from "../../src/core/json/one-reading.ts";
 import { corpus } from "../kit/corpora.ts";
 import { insertOf, refusalOf, verdict } from "./kit.ts";
@@ -284,15 +284,33 @@ t.test("a body is judged alike at once, in steps and as a line", async (t) => {
     const isRefusedHere = /duplicate|lone|nesting_too_deep/.test(atOnce);
     t.equal(atOnce === "accepted", isParsed(bytes) && !isRefusedHere, name);
     if (/invalid_utf8|byte_order/.test(atOnce)) continue;
-    const line = outcomeOf(() => requireOneReadingOfLine(bytes, 0));
+    const line = outcomeOf(() => new LineReader(bytes).read(0));
     if (!bytes.includes("\n")) t.equal(line, atOnce, name);
     // The line that begins with this text ends at its first newline.
     else if (line === "accepted") t.ok(isParsed(bytes.subarray(0, bytes.indexOf("\n"))), name);
   }
 });
 
+t.test("a line is judged alike after any other line", async (t) => {
+  const values = vectors.map(({ bytes }) => bytes.toString("latin1"));
+  const lines = values.flatMap((value) => [value, `{"a":${value},"b":"x"}`, `[1, ${value}]`]);
+  for (const first of ['{"a":1,"b":"y"}', "[1, 2]", '"x"', "[]"]) {
+    for (const line of lines.filter((one) => !one.includes("\n"))) {
+      const bytes = Buffer.from(`${first}\n${line}\n`, "latin1");
+      const start = first.length + 1;
+      const after = outcomeOf(() => {
+        const reader = new LineReader(bytes);
+        reader.read(0);
+        if (reader.readSimilar(start) === -1) reader.read(start);
+      });
+      const alone = outcomeOf(() => new LineReader(bytes).read(start));
+      if (after !== alone) t.equal(after, alone, `${first} ${line}`);
+    }
+  }
+});
+
 t.test("a line is one value, with white space around it at most", async (t) => {
-  const endOf = (text: string) => requireOneReadingOfLine(Buffer.from(text), 1);
+  const endOf = (text: string) => new LineReader(Buffer.from(text)).read(1);
   for (const text of ['\n{"a": [1, {}]}\n{}', '\n \t{ "a" : 1 } \t\r\n[\n']) {
     t.equal(endOf(text), text.indexOf("\n", 1));
   }

@@ -23,6 +23,7 @@ const CLOSE_BRACKET = 0x5d;
 
 const anywhere = characterTable(" \t\n\r");
 const withinLine = characterTable(" \t\r");
+const beginsScalar = characterTable('"-0123456789tfn');
 
 /** V8 does not inline it, so the reader of a container calls it for actual white space only. */
 function skip(bytes: Buffer, start: number, space: Uint8Array): number {
@@ -32,12 +33,21 @@ function skip(bytes: Buffer, start: number, space: Uint8Array): number {
 }
 
 /** The offset after a value whose objects have unique keys. @throws JsonFault */
-function valueEnd(bytes: Buffer, start: number, depth: number, space: Uint8Array): number {
+function valueEnd(
+  bytes: Buffer,
+  start: number,
+  depth: number,
+  space: Uint8Array,
+  scalars: Scalars | undefined,
+): number {
   const byte = bytes[start] ?? 0;
-  if (byte === QUOTE) return stringEnd(bytes, start);
-  if (byte !== OPEN_BRACE && byte !== OPEN_BRACKET) return scalarEnd(bytes, start);
+  if (byte !== OPEN_BRACE && byte !== OPEN_BRACKET) {
+    const end = byte === QUOTE ? stringEnd(bytes, start) : scalarEnd(bytes, start);
+    scalars?.add(start, end);
+    return end;
+  }
   if (depth === DEEPEST_NESTING) throw nestingTooDeep(start);
-  return containerEnd(bytes, start, byte === OPEN_BRACE, depth + 1, space);
+  return containerEnd(bytes, start, byte === OPEN_BRACE, depth + 1, space, scalars);
 }
 
 function containerEnd(
@@ -46,6 +56,7 @@ function containerEnd(
   isObject: boolean,
   depth: number,
   space: Uint8Array,
+  scalars: Scalars | undefined,
 ): number {
   const close = isObject ? CLOSE_BRACE : CLOSE_BRACKET;
   let position = skip(bytes, start + 1, space);
@@ -64,7 +75,7 @@ function containerEnd(
       position++;
       if (space[bytes[position] ?? 0] === 1) position = skip(bytes, position, space);
     }
-    position = valueEnd(bytes, position, depth, space);
+    position = valueEnd(bytes, position, depth, space, scalars);
     if (bytes[position] !== COMMA) {
       position = skip(bytes, position, space);
       const byte = bytes[position] ?? 0;
@@ -79,20 +90,141 @@ function containerEnd(
 }
 
 /** The offset after one JSON value and the white space around it. @throws JsonFault */
-function endOf(bytes: Buffer, start: number, space: Uint8Array): number {
-  return skip(bytes, valueEnd(bytes, skip(bytes, start, space), 0, space), space);
+function endOf(bytes: Buffer, start: number, space: Uint8Array, scalars?: Scalars): number {
+  return skip(bytes, valueEnd(bytes, skip(bytes, start, space), 0, space, scalars), space);
 }
 
+/** Lines with more, such as those with vectors, are not compared. */
+const MOST_SCALARS = 64;
+
+/** Offsets of the scalars in a line, of which only the first are kept. */
+class Scalars {
+  readonly starts: number[] = [];
+  readonly ends: number[] = [];
+  count = 0;
+
+  add(start: number, end: number): void {
+    if (this.count < MOST_SCALARS) {
+      this.starts[this.count] = start;
+      this.ends[this.count] = end;
+    }
+    this.count++;
+  }
+}
+
+/** After this many lines in a row that differ in more, lines are not compared any more. */
+const MOST_MISSES = 8;
+
 /**
- * Checks that a line of valid UTF-8 is one JSON value, as `requireOneReading` does.
- *
- * @returns the offset of the newline, or the length of the last line
- * @throws JsonFault
+ * Checks lines of valid UTF-8 as `requireOneReading` does. Most lines differ from the one before in
+ * their scalars only: the rest is compared, which is faster than reading it.
  */
-export function requireOneReadingOfLine(bytes: Buffer, start: number): number {
-  const end = endOf(bytes, start, withinLine);
-  if (bytes[end] !== NEWLINE && end < bytes.length) throw trailingData(end);
-  return end;
+export class LineReader {
+  readonly #bytes: Buffer;
+  readonly #words: DataView;
+  /** Of the last line: those that may differ in the next. */
+  readonly #scalars = new Scalars();
+  #start = 0;
+  /** Of the newline. -1 if the next line cannot be compared. */
+  #end = -1;
+  #misses = 0;
+
+  constructor(bytes: Buffer) {
+    this.#bytes = bytes;
+    this.#words = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
+  }
+
+  /** @returns the offset of the newline, or the length of the body. @throws JsonFault */
+  read(start: number): number {
+    const bytes = this.#bytes;
+    const scalars = this.#scalars;
+    scalars.count = 0;
+    const end = endOf(bytes, start, withinLine, scalars);
+    if (bytes[end] !== NEWLINE && end < bytes.length) throw trailingData(end);
+    this.#start = start;
+    this.#end = scalars.count > MOST_SCALARS ? -1 : end;
+    return end;
+  }
+
+  /**
+   * As `read`, or -1 for a line that differs from the last one in more than scalars. Read such a
+   * line next.
+   *
+   * @throws JsonFault
+   */
+  readSimilar(start: number): number {
+    const { starts, ends, count } = this.#scalars;
+    if (this.#end === -1 || this.#misses === MOST_MISSES) return -1;
+    this.#misses++;
+    const bytes = this.#bytes;
+    let last = this.#start;
+    let position = start;
+    for (let at = 0; at < count; at++) {
+      const between = (starts[at] ?? 0) - last;
+      if (!this.isRepeated(last, position, between)) return -1;
+      position += between;
+      const byte = bytes[position] ?? 0;
+      if (beginsScalar[byte] !== 1) return -1;
+      // The previous line is not needed any more: if this one is not similar, it is read next.
+      last = ends[at] ?? 0;
+      starts[at] = position;
+      position = byte === QUOTE ? stringEnd(bytes, position) : scalarEnd(bytes, position);
+      ends[at] = position;
+    }
+    const rest = this.#end + 1 - last;
+    if (!this.isRepeated(last, position, rest)) return -1;
+    this.#misses = 0;
+    this.#start = start;
+    this.#end = position + rest - 1;
+    return this.#end;
+  }
+
+  /**
+   * Lets only the scalars after a text of this form differ, such as those of a key.
+   *
+   * @returns what the first group of the form matched, by scalar
+   */
+  keepAfter(form: RegExp): string[] {
+    const { starts, ends, count } = this.#scalars;
+    const kept: string[] = [];
+    let last = this.#start;
+    for (let at = 0; at < count; at++) {
+      const start = starts[at] ?? 0;
+      const [, found] = form.exec(this.#bytes.toString("latin1", last, start)) ?? [];
+      last = ends[at] ?? 0;
+      if (found === undefined) continue;
+      starts[kept.length] = start;
+      ends[kept.length] = last;
+      kept.push(found);
+    }
+    this.#scalars.count = kept.length;
+    return kept;
+  }
+
+  /** Where a scalar that may differ begins in the last line. */
+  startOf(at: number): number {
+    return this.#scalars.starts[at] ?? 0;
+  }
+
+  /** Exclusive. */
+  endOf(at: number): number {
+    return this.#scalars.ends[at] ?? 0;
+  }
+
+  /** True if the same bytes are at both offsets. Compares four at a time. */
+  isRepeated(start: number, other: number, length: number): boolean {
+    const bytes = this.#bytes;
+    if (other + length > bytes.length) return false;
+    const words = this.#words;
+    let at = 0;
+    for (; at + 4 <= length; at += 4) {
+      if (words.getInt32(start + at, true) !== words.getInt32(other + at, true)) return false;
+    }
+    for (; at < length; at++) {
+      if (bytes[start + at] !== bytes[other + at]) return false;
+    }
+    return true;
+  }
 }
 
 /**

@@ -10,9 +10,9 @@ import { parseAccepted, parseExactInSteps } from "../../core/json/exact.ts";
 import { quoteName } from "../../core/json/fault.ts";
 import { requireUtf8 } from "../../core/json/lexical.ts";
 import {
+  LineReader,
   requireOneReading,
   requireOneReadingInSteps,
-  requireOneReadingOfLine,
 } from "../../core/json/one-reading.ts";
 import {
   type BodyKind,
@@ -83,7 +83,7 @@ export function badRequest(problem: string): Refusal {
   return new Refusal("bad_request", { message: `Bad request: ${problem}` });
 }
 
-export const NEWLINE = 0x0a;
+const NEWLINE = 0x0a;
 
 /** The lines of NDJSON, read one after the other. */
 export class Lines {
@@ -91,6 +91,7 @@ export class Lines {
   start = 0;
   /** Exclusive, without the newline. */
   end = -1;
+  readonly #reader: LineReader;
 
   /** @throws Refusal `bad_request` unless each line ends with a newline, or JsonFault */
   constructor(bytes: Buffer) {
@@ -99,6 +100,7 @@ export class Lines {
     }
     requireUtf8(bytes);
     this.bytes = bytes;
+    this.#reader = new LineReader(bytes);
   }
 
   get isAtEnd(): boolean {
@@ -112,16 +114,27 @@ export class Lines {
     return at === this.bytes.length;
   }
 
-  /** Goes to the next line, and checks it as `readJson` does. @throws JsonFault */
-  check(): void {
+  /**
+   * Goes to the next line, and checks it as `readJson` does.
+   *
+   * @returns true if it differs in scalars only from the last line that this reader read
+   * @throws JsonFault
+   */
+  check(reader = this.#reader): boolean {
     this.start = this.end + 1;
-    this.end = requireOneReadingOfLine(this.bytes, this.start);
+    const end = reader.readSimilar(this.start);
+    this.end = end === -1 ? reader.read(this.start) : end;
+    return end !== -1;
   }
 
   /** Goes to the next line, and reads it. @throws JsonFault */
   read(): Json {
     this.check();
-    return parseAccepted(this.bytes.toString("utf8", this.start, this.end));
+    return parseAccepted(this.text(this.start, this.end));
+  }
+
+  text(start: number, end: number): string {
+    return this.bytes.toString("utf8", start, end);
   }
 }
 

@@ -1,16 +1,9 @@
 import type { Steps } from "../../core/base/cooperative-scheduling.ts";
-import { parseUnrounded } from "../../core/json/exact.ts";
+import { parseAccepted, parseUnrounded } from "../../core/json/exact.ts";
 import { quoteName } from "../../core/json/fault.ts";
-import { byteTable } from "../../core/json/lexical.ts";
+import { LineReader } from "../../core/json/one-reading.ts";
 import type { PermissionClass } from "../../core/query/permissions.ts";
-import {
-  badRequest,
-  type Lines,
-  NEWLINE,
-  requireMembers,
-  requireObject,
-  unknownMember,
-} from "./body.ts";
+import { badRequest, type Lines, requireMembers, requireObject, unknownMember } from "./body.ts";
 import { isObject, type Json, type JsonObject } from "./preset.ts";
 
 /** An index, alias, data stream or pattern that a request names. */
@@ -541,102 +534,66 @@ interface Action {
   readonly isRead?: boolean;
 }
 
-/** How clients write most actions. Parsing them takes five times as long. */
-const plainAction =
-  /^\{"(index|create|delete|update)": ?\{(?:"_index": ?"([a-z0-9][a-z0-9._-]*)"(, ?"_id": ?"[\w.~-]+")?|("_id": ?"[\w.~-]+")?)\}\}$/;
-
-const QUOTE = 0x22;
-const CLOSE_BRACE = 0x7d;
-/** The bytes of an id in a plain action. */
-const idByte = byteTable((byte) => /[\w.~-]/.test(String.fromCharCode(byte)));
+/** An action with no object in it, so that all keys in it are its own. */
+const flatAction = /^\s*\{[^{}]*\{[^{}]*\}\s*\}\s*$/;
+const id = /[{,]\s*"(_id)"\s*:\s*$/;
+const indexOrId = /[{,]\s*"(_index|_id)"\s*:\s*$/;
+const nothing = /(?!)/;
 
 /** Reads the lines of actions. Most differ from the one before in nothing but the id. */
 class ActionReader {
   readonly #lines: Lines;
-  readonly #words: DataView;
   readonly #reader: BodyReader;
+  readonly #similar: LineReader;
   #last: Action | undefined;
-  /** Of the last plain action: where it begins, and where its id does, or the line ends. */
-  #start = 0;
-  #length = 0;
-  #hasId = false;
+  /** True if actions name several indexes. */
+  #hasSeveral = false;
+  /** Which scalar of similar lines is the index, or -1 if it does not differ. */
+  #indexAt = -1;
+  /** Where the last index is. */
+  #indexStart = 0;
 
   constructor(lines: Lines, reader: BodyReader) {
-    const { buffer, byteOffset, length } = lines.bytes;
     this.#lines = lines;
-    this.#words = new DataView(buffer, byteOffset, length);
     this.#reader = reader;
+    this.#similar = new LineReader(lines.bytes);
   }
 
   /** Goes to the next line. @throws Refusal or JsonFault */
   next(): Action {
     const lines = this.#lines;
-    if (this.#last !== undefined && this.#isSimilar()) return this.#last;
-    const { bytes } = lines;
-    const start = lines.end + 1;
-    const end = bytes.indexOf(NEWLINE, start);
-    const text = bytes.toString("latin1", start, end);
-    const [, type, index, withIndex, alone] = plainAction.exec(text) ?? [];
-    if (type === undefined) return this.#parse();
-    const id = withIndex ?? alone;
-    this.#start = start;
-    this.#hasId = id !== undefined;
-    this.#length = id === undefined ? end - start : text.lastIndexOf('"', text.length - 4) + 1;
-    lines.start = start;
-    lines.end = end;
-    this.#last = { type, index, replaces: id !== undefined };
+    const similar = this.#similar;
+    const at = this.#indexAt;
+    if (!lines.check(similar) || this.#last === undefined) {
+      this.#last = this.#parse(lines.text(lines.start, lines.end));
+    } else if (at !== -1) {
+      const start = similar.startOf(at);
+      const end = similar.endOf(at);
+      // No index is the beginning of another one: it has quotes around it.
+      if (!similar.isRepeated(this.#indexStart, start, end - start)) {
+        this.#last = { ...this.#last, index: parseAccepted(lines.text(start, end)) };
+        this.#indexStart = start;
+      }
+    }
     return this.#last;
   }
 
-  /** Goes to the next line if it is the last one with at most another id. */
-  #isSimilar(): boolean {
-    const lines = this.#lines;
-    const { bytes } = lines;
-    const start = lines.end + 1;
-    let at = start + this.#length;
-    if (!this.#isRepeated(start, at)) return false;
-    if (this.#hasId) {
-      const id = at;
-      while (idByte[bytes[at] ?? 0] === 1) at++;
-      const isEnding =
-        bytes[at] === QUOTE && bytes[at + 1] === CLOSE_BRACE && bytes[at + 2] === CLOSE_BRACE;
-      if (at === id || !isEnding) return false;
-      at += 3;
-    }
-    if (bytes[at] !== NEWLINE) return false;
-    lines.start = start;
-    lines.end = at;
-    return true;
-  }
-
-  /** True if the last plain action begins with the bytes of this range. */
-  #isRepeated(start: number, end: number): boolean {
-    const { bytes } = this.#lines;
-    if (end > bytes.length) return false;
-    const words = this.#words;
-    const distance = this.#start - start;
-    let at = start;
-    // Four bytes at a time: most of a bulk is actions that are alike.
-    for (; at + 4 <= end; at += 4) {
-      if (words.getInt32(at) !== words.getInt32(at + distance)) return false;
-    }
-    for (; at < end; at++) {
-      if (bytes[at] !== bytes[at + distance]) return false;
-    }
-    return true;
-  }
-
-  #parse(): Action {
+  #parse(text: string): Action {
     const noun = `action ${this.#reader.element}`;
-    const action = requireObject(this.#lines.read(), noun);
+    const action = requireObject(parseAccepted(text), noun);
     const [type = "", ...more] = Object.keys(action);
     if (!actionTypes.has(type) || more.length > 0) {
       throw badRequest(`${noun} must be one of ${[...actionTypes].join(", ")}`);
     }
     const target = requireObject(action[type], noun);
     this.#reader.read("written", target);
-    const replaces = target._id !== undefined && target.op_type !== "create";
     const { _index: index, version_type: versionType } = target;
+    this.#hasSeveral ||= this.#last !== undefined && this.#last.index !== index;
+    const differing = this.#hasSeveral ? indexOrId : id;
+    const kept = this.#similar.keepAfter(flatAction.test(text) ? differing : nothing);
+    this.#indexAt = kept.indexOf("_index");
+    this.#indexStart = this.#similar.startOf(this.#indexAt);
+    const replaces = target._id !== undefined && target.op_type !== "create";
     return { type, index, replaces, versionType, isRead: "_source" in target };
   }
 }
@@ -718,7 +675,7 @@ export function* readSearches(
     for (const name of names) reader.select(name);
     const shown = withoutHidden(names);
     if (shown !== undefined) {
-      const written = parseUnrounded(lines.bytes.toString("utf8", start, end));
+      const written = parseUnrounded(lines.text(start, end));
       const changed = Buffer.from(JSON.stringify({ ...written, index: shown }));
       sent.push(lines.bytes.subarray(copied, start), changed);
       copied = end;
