@@ -1,4 +1,5 @@
-import { isObject, type Json, type Preset } from "./preset.ts";
+import { gzipSync } from "node:zlib";
+import { isObject, type Json, type Preset, type PresetEndpoint, words } from "./preset.ts";
 
 /** A request of a suite. The path is that of the database server, with its query. */
 export interface SuiteRequest {
@@ -27,7 +28,11 @@ export interface SuiteGrant {
   readonly tables?: readonly string[];
 }
 
+/** What `$NAME` in a table stands for. */
+export type Names = Readonly<Record<string, string>>;
+
 export interface SuiteContext {
+  readonly names: Names;
   /**
    * Sends a request through the gateway. Every user of a grant exists, and `admin` owns all.
    * `operator` is `direct`. Any other name sends it without a credential. Without an answer, the
@@ -38,8 +43,6 @@ export interface SuiteContext {
   readonly direct: Send;
   /** Records whether one expectation held. `found` is shown if it did not. */
   held(title: string, holds: boolean, found?: unknown): void;
-  /** As `held`: the request has this status, and this code of the gateway if one is given. */
-  expect(user: string, request: SuiteRequest, status: number, code?: string): Promise<SuiteAnswer>;
 }
 
 /**
@@ -49,6 +52,8 @@ export interface SuiteContext {
 export interface Suite {
   readonly preset: Preset;
   readonly grants: readonly SuiteGrant[];
+  /** Fills the server. @returns the names of its tables */
+  fill(direct: Send): Promise<Names>;
   run(context: SuiteContext): Promise<void>;
   /** Removes what a suite has made, also one that was interrupted. */
   clean(direct: Send): Promise<void>;
@@ -68,17 +73,6 @@ export const put = (path: string, body: Json | Buffer): SuiteRequest => ({
   body,
 });
 
-export function withHeaders(
-  request: SuiteRequest,
-  headers: Readonly<Record<string, string | readonly string[]>>,
-): SuiteRequest {
-  return { ...request, headers: { ...request.headers, ...headers } };
-}
-export const withType = (request: SuiteRequest, type: string): SuiteRequest =>
-  withHeaders(request, { "content-type": type });
-export const withCoding = (request: SuiteRequest, coding: string): SuiteRequest =>
-  withHeaders(request, { "content-encoding": coding });
-
 export function described({ status, text }: SuiteAnswer): string {
   return `${status} ${text}`;
 }
@@ -88,78 +82,119 @@ export function codeOf({ json }: SuiteAnswer): string | undefined {
   return isObject(json) && typeof json.code === "string" ? json.code : undefined;
 }
 
-export function hasStatus(answer: SuiteAnswer, status: number, code?: string): boolean {
-  return answer.status === status && (code === undefined || codeOf(answer) === code);
-}
-
 const tableLine =
-  /^(\S+) ([A-Z,]+)((?: \/\S*)+)((?: [a-z-]+:\S+)*)(?: (?!\d{3}(?:[ ,]|$))(.+?))?(?: (\d{3}(?:,\d{3})*)(?: (\w+))?)?$/;
-
-type Names = Readonly<Record<string, string>>;
+  /^(\S+) ([A-Z,]+)((?: \/\S*)+)((?: [a-z-]+:\S+)*)(?: (?!\d{3}(?:[ ,]|$))(.+?))?(?: (\d{3}(?:,\d{3})*)(?: ([a-z_]+))?((?: [+-]\S+| [A-Z]+=\S+)*))?$/;
 
 /** A request that a user sends, and what the answer must have. */
 export interface TableRow {
   readonly title: string;
   readonly user: string;
   readonly request: SuiteRequest;
-  /** One of these. */
+  /** One of these. Empty for any of success. */
   readonly statuses: readonly number[];
   readonly code?: string | undefined;
+  /** Texts that it contains, after `+`, and texts that it lacks, after `-`. JSON has no spaces. */
+  readonly texts?: readonly string[];
+  /** Names of later rows, each with the member of the answer that it stands for. */
+  readonly kept?: Names;
 }
 
 /**
- * Reads a table: `user METHOD path header:value body status code`, with as many parts as a request
- * has. Each combination of several users and methods with commas, paths with spaces and bodies with
- * ` || ` is a request. `$NAME` is one of the names, `\n` and `\r` are line ends. A line that begins
- * with `#` is a comment, with `|` it continues the one before. The user `-` has no credential.
+ * Reads a table: `user METHOD path header:value body status code +text -text NAME=member`, with as
+ * many parts as a request has. Each combination of several users and methods with commas, paths with
+ * spaces and bodies with ` || ` is a request. `$NAME` is one of the names when the row is reached,
+ * `\n` and `\r` are line ends. A line that begins with `#` is a comment, with `|` it continues the
+ * one before. The user `-` has no credential.
  */
-export function readTable(table: string, names: Names): TableRow[] {
-  const fill = (text: string) =>
+export function* readTable(table: string, names: Names): Generator<TableRow> {
+  const fillIn = (text: string) =>
     text.replace(/\$([A-Z]+)/g, (token, name: string) => names[name] ?? token);
-  const found: TableRow[] = [];
   for (const line of table.replace(/\s*\n *\|/g, "").split(/\n\s*/)) {
     if (line === "" || line.startsWith("#")) continue;
-    const [, users, methods = "", paths = "", fields = "", bodies = "", statuses = "", code] =
+    const [, users, methods = "", paths = "", fields = "", bodies = "", ...expected] =
       tableLine.exec(line) ?? [];
     if (users === undefined) throw new Error(`no request: ${line}`);
-    const pairs = fields.split(" ").filter((one) => one !== "");
-    const headers = Object.fromEntries(pairs.map((one) => fill(one).split(/:(.*)/).slice(0, 2)));
+    const [statuses = "", code, more = ""] = expected;
+    const pairs = words(fields).map((one) => fillIn(one).split(/:(.*)/).slice(0, 2));
+    const isText = (one: string) => /^[+-]/.test(one);
+    const kept = words(more).filter((one) => !isText(one));
     for (const user of users.split(","))
       for (const method of methods.split(","))
         for (const path of paths.trim().split(" "))
           for (const body of bodies.split(" || ")) {
-            const text = fill(body).replaceAll("\\n", "\n").replaceAll("\\r", "\r");
-            const request: SuiteRequest = { method, path: fill(path), headers };
-            found.push({
+            const text = fillIn(body).replaceAll("\\n", "\n").replaceAll("\\r", "\r");
+            const headers = Object.fromEntries(pairs);
+            const request: SuiteRequest = { method, path: fillIn(path), headers };
+            yield {
               title: `${method} ${path}${fields} ${body}`.trim(),
               user,
               request: body === "" ? request : { ...request, body: Buffer.from(text) },
-              statuses: statuses.split(",").map(Number),
+              statuses: words(statuses.replaceAll(",", " ")).map(Number),
               code,
-            });
+              texts: words(more).filter(isText).map(fillIn),
+              kept: Object.fromEntries(kept.map((one) => one.split("="))),
+            };
           }
   }
-  return found;
 }
 
-/** Sends the requests of a table one after the other. */
-export async function expectAll(
-  { expect }: SuiteContext,
+/** In documents, names and metadata that most users may not see. No refusal may contain it. */
+export const SECRET = "gatehouse-hush";
+
+function hasTexts({ text, json }: SuiteAnswer, texts: readonly string[]): boolean {
+  const written = json === undefined ? text : JSON.stringify(json);
+  return texts.every((one) => written.includes(one.slice(1)) === one.startsWith("+"));
+}
+
+/** @param statuses any of 200 to 299 if there are none */
+function hasStatus({ status }: SuiteAnswer, statuses: readonly number[]): boolean {
+  return statuses.length === 0 ? status >= 200 && status < 300 : statuses.includes(status);
+}
+
+/** Sends the request of a row. A refusal must not tell the secret. */
+export async function checkRow(
+  { as, held }: SuiteContext,
+  { title, user, request, statuses, code, texts = [] }: TableRow,
+): Promise<SuiteAnswer> {
+  const answer = await as(user)(request);
+  const isRefused = answer.status >= 400 && !request.path.includes(SECRET);
+  const isExpected =
+    hasStatus(answer, statuses) &&
+    (code === undefined || codeOf(answer) === code) &&
+    hasTexts(answer, texts) &&
+    !(isRefused && answer.text.includes(SECRET));
+  const expected = [statuses.join(" or "), code ?? [], texts].flat().join(" ");
+  const found = `${request.method} ${request.path}: ${described(answer)}`;
+  held(`${user || "no user"} gets ${expected} for ${title}`, isExpected, found);
+  return answer;
+}
+
+/** Sends the requests of a table one after the other. @returns the names, and those that it keeps */
+async function sendAll(
   table: string,
   names: Names,
-): Promise<void> {
-  for (const { user, request, statuses, code } of readTable(table, names)) {
-    await expect(user, request, statuses[0] ?? 0, code);
+  send: (row: TableRow) => Promise<SuiteAnswer>,
+): Promise<Names> {
+  const known: Record<string, string> = { ...names };
+  for (const row of readTable(table, known)) {
+    const { json } = await send(row);
+    for (const [name, path] of Object.entries(row.kept ?? {}))
+      known[name] = String(member(json, path));
   }
+  return known;
+}
+
+export function checkTable(context: SuiteContext, table: string): Promise<Names> {
+  return sendAll(table, context.names, (row) => checkRow(context, row));
 }
 
 /** Sends the requests of a table to the server itself. @throws Error unless each succeeds */
-export async function fill(direct: Send, table: string, names: Names): Promise<void> {
-  for (const { title, request } of readTable(table, names)) {
+export function fillFrom(table: string, names: Names, direct: Send): Promise<Names> {
+  return sendAll(table, names, async ({ title, request, statuses }) => {
     const answer = await direct(request);
-    if (answer.status < 200 || answer.status > 299)
-      throw new Error(`${title}: ${described(answer)}`);
-  }
+    if (hasStatus(answer, statuses)) return answer;
+    throw new Error(`${title}: ${described(answer)}`);
+  });
 }
 
 /** Servers may write the members of an object in any order. */
@@ -189,6 +224,23 @@ export async function answersTo(send: Send, table: string, names: Names): Promis
   return answers;
 }
 
+/** The answers to the requests of a table stay the same, whatever is done. */
+export async function checkUnchanged(
+  context: SuiteContext,
+  table: string,
+  act: () => Promise<void>,
+): Promise<void> {
+  const { direct, names } = context;
+  const before = await answersTo(direct, table, names);
+  await act();
+  checkSame(
+    context,
+    "nothing that is protected was changed",
+    before,
+    await answersTo(direct, table, names),
+  );
+}
+
 export function checkSame(
   { held }: SuiteContext,
   what: string,
@@ -212,9 +264,8 @@ export const roles: readonly string[] = ["stranger", "reader", "writer", "builde
  * @param others further users, each with the role whose requests are allowed to it
  */
 export async function checkRoles(
-  { as, direct, held }: SuiteContext,
+  { as, direct, held, names }: SuiteContext,
   table: string,
-  names: Names,
   isOptional: boolean,
   others: Names = {},
 ): Promise<void> {
@@ -235,71 +286,75 @@ export async function checkRoles(
   }
 }
 
-const jsonForms = ['{"a":1,"a":2}', '{"a":1,"\\u0061":2}', "{}{}", "\ufeff{}", '{"a":', "a=1"];
 const deep = "[".repeat(99) + "]".repeat(99);
+const jsonForms = [
+  '{"a":1,"a":2}',
+  '{"a":1,"\\u0061":2}',
+  "{}{}",
+  "\ufeff{}",
+  '{"a":',
+  "a=1",
+  deep,
+];
 
-/**
- * Requests to each endpoint of a preset in a form that is refused for every user.
- *
- * @param values of the parameters of paths
- */
-export function attacksByForm({ endpoints }: Preset, user: string, values: Names): TableRow[] {
-  return endpoints.flatMap(({ method, path: pattern, body: kind = "none", types }): TableRow[] => {
-    const path = pattern.replace(/:(\w+)\*?/g, (_, name: string) => values[name] ?? "a");
-    const bytes = Buffer.from(kind === "ndjson" ? "{}\n" : "{}");
-    const plain: SuiteRequest = { method, path };
-    const request: SuiteRequest = kind === "none" ? plain : { ...plain, body: bytes };
-    const withPath = (other: string): SuiteRequest => ({ ...request, path: other });
-    const withBody = (text: string): SuiteRequest => ({ ...plain, body: Buffer.from(text) });
-    const attack = (how: string, sent: SuiteRequest, status: number, code?: string): TableRow => ({
-      title: `${method} ${pattern} ${how}`,
-      user: how === "unsigned" ? "" : user,
-      request: sent,
-      statuses: [status],
-      code,
-    });
-    const found = [
-      attack("unsigned", request, 401),
-      attack("with another method", { ...request, method: "PATCH" }, 405),
-      attack("with a parameter", withPath(`${path}?gatehouse=1`), 400, "unknown_parameter"),
-      ...["/../a", "/%2e%2e/a", "//a", "/%5c..", "%00", ";a"].map((rest) =>
-        attack(`with ${rest}`, withPath(path + rest), 400, "path_not_canonical"),
-      ),
-    ];
-    if (kind === "none") return [...found, attack("with a body", withBody("{}"), 400)];
-    found.push(
-      attack("in an unknown coding", withCoding(request, "br"), 415),
-      attack("in broken gzip", withCoding(request, "gzip"), 400),
-    );
-    if (types?.includes("*")) return found;
-    found.push(
-      attack("as text", withType(request, "text/plain"), 415),
-      attack("in UTF-16", withType(request, "application/json; charset=utf-16"), 415),
-    );
-    if (kind === "stream") return found;
-    for (const text of [...jsonForms, deep]) {
-      found.push(attack(`with ${text}`, withBody(kind === "ndjson" ? `${text}\n` : text), 400));
-    }
-    return kind === "ndjson" ? [...found, attack("without an end", withBody("{}"), 400)] : found;
-  });
+/** Requests to an endpoint in a form that is refused for every user. */
+function* attacksByForm(
+  { method, path: pattern, body: kind = "none", types = [] }: PresetEndpoint,
+  user: string,
+  values: Names,
+): Generator<TableRow> {
+  const path = pattern.replace(/:(\w+)\*?/g, (_, name: string) => values[name] ?? "a");
+  const end = kind === "ndjson" ? "\n" : "";
+  const withBody = (body: string | Buffer): SuiteRequest => {
+    return { method, path, body: Buffer.from(body) };
+  };
+  const request = kind === "none" ? { method, path } : withBody(`{}${end}`);
+  const withHeader = (name: string, ...value: readonly string[]): SuiteRequest => {
+    return { ...request, headers: { [name]: value } };
+  };
+  const attack = (how: string, sent: SuiteRequest, status: number, code?: string): TableRow => {
+    const title = `${method} ${pattern} ${how}`;
+    return { title, user, request: sent, statuses: [status], code };
+  };
+
+  yield { ...attack("without a credential", request, 401), user: "" };
+  yield attack("with two credentials", withHeader("authorization", "Bearer x", "Bearer y"), 400);
+  yield attack("with another method", { ...request, method: "PATCH" }, 405);
+  const parameter = { ...request, path: `${path}?gatehouse=1` };
+  yield attack("with a parameter", parameter, 400, "unknown_parameter");
+  for (const rest of ["/../a", "/%2e%2e/a", "//a", "/%5c..", "%00", ";a"]) {
+    yield attack(`with ${rest}`, { ...request, path: path + rest }, 400, "path_not_canonical");
+  }
+  if (kind === "none") {
+    yield attack("with a body", withBody("{}"), 400);
+    return;
+  }
+
+  const coding = "content-encoding";
+  yield attack("in an unknown coding", withHeader(coding, "br"), 415);
+  yield attack("in broken gzip", withHeader(coding, "gzip"), 400);
+  const type = "content-type";
+  yield attack("with two types", withHeader(type, "application/json", "text/plain"), 400);
+  if (types.includes("*")) return;
+  yield attack("as text", withHeader(type, "text/plain"), 415);
+  yield attack("in UTF-16", withHeader(type, "application/json; charset=utf-16"), 415);
+  if (kind === "stream") return;
+  for (const text of jsonForms) yield attack(`with ${text}`, withBody(text + end), 400);
+  yield attack("in broken UTF-8", withBody(Buffer.from(`"\xff"${end}`, "latin1")), 400);
+  const twice = withBody(gzipSync(`{"a":1,"a":2}${end}`));
+  yield attack("with a key twice in gzip", { ...twice, headers: { [coding]: "gzip" } }, 400);
+  if (kind === "ndjson") yield attack("without an end", withBody("{}"), 400);
 }
 
-/** In documents, names and metadata that most users may not see. No refusal may contain it. */
-export const SECRET = "gatehouse-hush";
-
-/** Each request must be refused, by an answer without secrets. */
-export async function checkAttacks(
-  { as, held }: SuiteContext,
-  attacks: readonly TableRow[],
+/** @param values of the parameters of paths */
+export async function checkForms(
+  context: SuiteContext,
+  { endpoints }: Preset,
+  user: string,
+  values: Names,
 ): Promise<void> {
-  for (const { title, user, request, statuses, code } of attacks) {
-    const answer = await as(user)(request);
-    const isRefused = statuses.some((one) => hasStatus(answer, one, code));
-    const found = `${request.method} ${request.path}: ${described(answer)}`;
-    const who = user || "no user";
-    held(`${who} is refused: ${title}`, isRefused, found);
-    const isSilent = !answer.text.includes(SECRET) || request.path.includes(SECRET);
-    held(`${who} learns nothing: ${title}`, isSilent, found);
+  for (const endpoint of endpoints) {
+    for (const row of attacksByForm(endpoint, user, values)) await checkRow(context, row);
   }
 }
 

@@ -11,7 +11,6 @@ import { parseTarget, type UpstreamTarget } from "../../core/upstream/target.ts"
 import { isObject, type Json } from "./preset.ts";
 import {
   described,
-  hasStatus,
   type Send,
   type Suite,
   type SuiteAnswer,
@@ -158,17 +157,10 @@ export async function runSuite(run: SuiteRun): Promise<void> {
       return { status: 0, text: errorMessage(error), json: undefined };
     });
   };
-  const expect: SuiteContext["expect"] = async (user, request, status, code) => {
-    const answer = await as(user)(request);
-    const { method, path } = request;
-    const expected = code === undefined ? status : `${status} ${code}`;
-    const title = `${user || "no user"} gets ${expected} for ${method} ${path}`;
-    held(title, hasStatus(answer, status, code), described(answer));
-    return answer;
-  };
   await suite.clean(direct);
   try {
-    await suite.run({ as, direct, held, expect });
+    const names = await suite.fill(direct);
+    await suite.run({ names, as, direct, held });
   } finally {
     await suite.clean(direct);
   }
