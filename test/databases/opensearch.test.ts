@@ -12,10 +12,7 @@ import {
   readAliasActions,
   readBulk,
   readDocuments,
-  readMappings,
-  readNewIndex,
   readSearches,
-  readSettings,
   type Uses,
   withoutHidden,
 } from "../../src/features/databases/opensearch-bodies.ts";
@@ -437,9 +434,9 @@ function linesOf(...items: readonly Json[]): Lines {
   return new Lines(Buffer.from(lines.join("")));
 }
 
-function search(body: Json): Uses {
+function readBody(kind: string, body: Json): Uses {
   const reader = new BodyReader();
-  reader.read("search", body);
+  reader.read(kind, body);
   return reader.uses;
 }
 
@@ -508,7 +505,7 @@ const searches: readonly (readonly [body: Json, expected: string])[] = [
 t.test("a search uses the indexes that it names, scripts and pipelines", async (t) => {
   for (const [body, expected] of searches) {
     t.equal(
-      outcome(() => search(body)),
+      outcome(() => readBody("search", body)),
       expected,
       JSON.stringify(body),
     );
@@ -755,24 +752,24 @@ const others: readonly (readonly [title: string, read: () => Uses, expected: str
   ],
   [
     "a new index",
-    () => readNewIndex({ settings: { number_of_shards: 1 }, aliases: { x: {} } }),
+    () => readBody("new_index", { settings: { number_of_shards: 1 }, aliases: { x: {} } }),
     "CREATE! x",
   ],
   [
     "a new index with a pipeline",
-    () => readNewIndex({ settings: { "index.default_pipeline": "p" } }),
+    () => readBody("new_index", { settings: { "index.default_pipeline": "p" } }),
     "pipelines",
   ],
-  ["an unknown member of an index", () => readNewIndex({ warmers: {} }), "unknown_member"],
-  ["settings", () => readSettings({ index: { refresh_interval: "1s" } }), ""],
+  ["an unknown member of an index", () => readBody("new_index", { warmers: {} }), "unknown_member"],
+  ["settings", () => readBody("settings", { index: { refresh_interval: "1s" } }), ""],
   [
     "settings of a pipeline",
-    () => readSettings({ index: { search: { default_pipeline: "p" } } }),
+    () => readBody("settings", { index: { search: { default_pipeline: "p" } } }),
     "pipelines",
   ],
   [
     "settings of a snapshot",
-    () => readNewIndex({ settings: { "index.searchable_snapshot.repository": "r" } }),
+    () => readBody("new_index", { settings: { "index.searchable_snapshot.repository": "r" } }),
     "pipelines",
   ],
   ...[
@@ -781,26 +778,30 @@ const others: readonly (readonly [title: string, read: () => Uses, expected: str
     { "analysis.char_filter.f": { mappings_path: "opensearch.yml" } },
   ].map((settings) => {
     const what = `settings that reach what is not of the index: ${JSON.stringify(settings)}`;
-    return [what, () => readSettings(settings), "pipelines"] as const;
+    return [what, () => readBody("settings", settings), "pipelines"] as const;
   }),
   [
     "a script in settings",
-    () => readNewIndex({ settings: { "index.similarity.s.script.source": "return 1" } }),
+    () => readBody("new_index", { settings: { "index.similarity.s.script.source": "return 1" } }),
     "scripts",
   ],
   [
     "a script in a mapping",
-    () => readNewIndex({ mappings: { derived: { script: { type: "long", script: "emit(1)" } } } }),
+    () =>
+      readBody("new_index", {
+        mappings: { derived: { script: { type: "long", script: "emit(1)" } } },
+      }),
     "scripts",
   ],
   [
     "a field that is called script",
-    () => readMappings({ properties: { script: { fields: { script: { type: "keyword" } } } } }),
+    () =>
+      readBody("mappings", { properties: { script: { fields: { script: { type: "keyword" } } } } }),
     "",
   ],
   [
     "nested settings of a snapshot",
-    () => readNewIndex({ settings: { searchable_snapshot: { index: { id: "i" } } } }),
+    () => readBody("new_index", { settings: { searchable_snapshot: { index: { id: "i" } } } }),
     "pipelines",
   ],
 ];

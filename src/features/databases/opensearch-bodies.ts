@@ -11,8 +11,8 @@ export interface NamedIndex {
   readonly name: string;
   readonly permissions: readonly PermissionClass[];
   readonly element?: number | undefined;
+  /** True for a write. It makes an index that does not exist, and a document may be a query. */
   readonly makesIndex?: boolean;
-  readonly storesDocuments?: boolean;
   /** True for a name that is given, such as that of a new alias: it is not looked up. */
   readonly isNew?: boolean;
 }
@@ -38,8 +38,8 @@ export class Uses {
 
   /** Keeps the first of equal names. */
   add(named: NamedIndex): void {
-    const { name, permissions, makesIndex, storesDocuments, isNew } = named;
-    const key = [name, permissions, makesIndex, storesDocuments, isNew].join(" ");
+    const { name, permissions, makesIndex, isNew } = named;
+    const key = [name, permissions, makesIndex, isNew].join(" ");
     if (!this.#names.has(key)) this.#names.set(key, named);
   }
 }
@@ -59,6 +59,7 @@ interface Shape {
  * - `parsed`: a document that the server parses for a read; `percolated`: the index of one.
  * - `index`: the name of an index, which needs SELECT; `boosts`: an object with such names.
  * - `query`, `filters`, `aggs`, `script` and `pipeline`.
+ * - `settings` and `mappings` of an index; `aliases`: an object with the names of new ones.
  */
 
 /**
@@ -190,6 +191,7 @@ const shapes = readTable(`
     retry_on_conflict _source=source pipeline=pipeline dynamic_templates=flat
   alias filter=query routing index_routing search_routing is_write_index is_hidden
   aliased +alias index indices alias aliases must_exist
+  new_index settings=settings mappings=mappings aliases=aliases
   analysis analyzer text field tokenizer normalizer explain attributes filter char_filter
 `);
 
@@ -391,7 +393,14 @@ export class BodyReader {
     else if (kind === "data" || !isObject(value)) return;
     else if (kind === "parsed") this.#readDocument(value);
     else if (kind === "query") this.#readTyped(queryTypes, "query", value);
-    else if (kind === "boosts") for (const name of Object.keys(value)) this.select(name);
+    else if (kind === "settings") this.#readSettings(value);
+    else if (kind === "mappings") this.#readMappings(value);
+    else if (kind === "aliases") {
+      for (const [name, alias] of Object.entries(value)) {
+        this.nameAlias(name);
+        this.read("alias", alias);
+      }
+    } else if (kind === "boosts") for (const name of Object.keys(value)) this.select(name);
     else if (kind === "aggs") for (const one of Object.values(value)) this.#readAggregation(one);
     else this.#readShape(kind, shapes.get(kind), value);
   }
@@ -448,6 +457,26 @@ export class BodyReader {
     this.#readTyped(aggregationTypes, "aggregation", typed);
   }
 
+  #readSettings(settings: Json): void {
+    this.uses.pipelines ||= someSetting(settings, (word) => wideSetting.test(word));
+    // Of a similarity or a filter of tokens.
+    this.uses.scripts ||= someSetting(settings, (word) => word === "script");
+  }
+
+  /**
+   * A field for queries reads other indexes and runs scripts, also before the gateway looks at the
+   * mapping again. A runtime field of Elasticsearch that looks up reads other indexes too.
+   */
+  #readMappings(mappings: Json): void {
+    const isWide = (name: string, value: Json) =>
+      name === "type" && (value === "percolator" || value === "lookup");
+    if (someMember(mappings, isWide)) {
+      this.select(EVERY);
+      this.uses.pipelines = true;
+    }
+    this.uses.scripts ||= hasScript(mappings);
+  }
+
   /** Begins with an action or search that is read in a step of its own, counted from 0. */
   begin(element: number): void {
     this.element = element;
@@ -458,6 +487,11 @@ export class BodyReader {
   /** Adds an index that a value names, with SELECT. @throws Refusal `bad_request` */
   select(value: Json): void {
     this.name(value, ["SELECT"]);
+  }
+
+  /** An alias takes the place of an index, and needs the same right. */
+  nameAlias(name: string): void {
+    this.name(name, ["CREATE"], { isNew: true });
   }
 
   /** @throws Refusal `bad_request` */
@@ -628,9 +662,8 @@ export function* readBulk(lines: Lines, index: string | undefined, isRead: boole
       permissions = readUpdate(reader, body, isRead || reads);
     } else lines.check();
     if (name !== last || permissions !== lastPermissions || versionType !== undefined) {
-      const storesDocuments = permissions !== erase;
-      const makesIndex = storesDocuments || makesIndexByDelete(versionType);
-      reader.name(name, permissions, { makesIndex, storesDocuments });
+      const makesIndex = permissions !== erase || makesIndexByDelete(versionType);
+      reader.name(name, permissions, { makesIndex });
       last = name;
       lastPermissions = permissions;
     }
@@ -721,11 +754,6 @@ export function readDocuments(body: Json, index: string | undefined, kind: strin
   return reader.uses;
 }
 
-/** An alias takes the place of an index, and needs the same right. */
-function nameAlias(reader: BodyReader, name: string): void {
-  reader.name(name, ["CREATE"], { isNew: true });
-}
-
 const aliasesMembers = new Set(["actions"]);
 
 /** @throws Refusal */
@@ -753,7 +781,7 @@ export function readAliasActions(body: Json): Uses {
     }
     for (const name of names) reader.name(name, [right]);
     if (type !== "remove_index") {
-      for (const name of namesIn(alias ?? aliases)) nameAlias(reader, name);
+      for (const name of namesIn(alias ?? aliases)) reader.nameAlias(name);
     }
   }
   return reader.uses;
@@ -762,9 +790,16 @@ export function readAliasActions(body: Json): Uses {
 /** @throws Refusal */
 export function readAlias(body: Json | undefined, name: string): Uses {
   const reader = new BodyReader();
-  nameAlias(reader, name);
+  reader.nameAlias(name);
   reader.read("alias", body ?? null);
   return reader.uses;
+}
+
+/** True for a member of one of the objects in a value, however deep. */
+function someMember(value: Json, test: (name: string, value: Json) => boolean): boolean {
+  return Object.entries(value ?? {}).some(
+    ([name, one]) => test(name, one) || (typeof one === "object" && someMember(one, test)),
+  );
 }
 
 /**
@@ -774,29 +809,9 @@ export function readAlias(body: Json | undefined, name: string): Uses {
 const wideSetting =
   /^(?:(?:default|final)_pipeline|searchable_snapshot|ingestion_source|synonyms_set|user_dictionary|rule_files|.*_path)$/;
 
-/** The words of the names of all settings, which may be nested or written with dots. */
-function wordsOfSettings(settings: Json): string[] {
-  if (Array.isArray(settings)) return settings.flatMap(wordsOfSettings);
-  if (!isObject(settings)) return [];
-  return Object.entries(settings).flatMap(([name, value]) => [
-    ...name.split("."),
-    ...wordsOfSettings(value),
-  ]);
-}
-
-export function readSettings(settings: Json, uses = new Uses()): Uses {
-  const words = wordsOfSettings(settings);
-  uses.pipelines ||= words.some((word) => wideSetting.test(word));
-  // Of a similarity or a filter of tokens.
-  uses.scripts ||= words.includes("script");
-  return uses;
-}
-
-function hasType(mapping: Json, ...types: readonly Json[]): boolean {
-  if (Array.isArray(mapping)) return mapping.some((one) => hasType(one, ...types));
-  if (!isObject(mapping)) return false;
-  const { type = null } = mapping;
-  return types.includes(type) || Object.values(mapping).some((one) => hasType(one, ...types));
+/** True for a setting, nested or written with dots, one of whose words is meant. */
+function someSetting(settings: Json, isMeant: (word: string) => boolean): boolean {
+  return someMember(settings, (name) => name.split(".").some(isMeant));
 }
 
 /** The names of fields for queries. `mapping` is that of a template for fields of any name. */
@@ -818,33 +833,4 @@ function hasScript(mapping: Json, areNames = false): boolean {
     ([name, value]) =>
       (!areNames && name === "script") || hasScript(value, !areNames && namedMembers.has(name)),
   );
-}
-
-/**
- * A field for queries reads other indexes and runs scripts, also before the gateway looks at the
- * mapping again. A runtime field of Elasticsearch that looks up reads other indexes too.
- */
-export function readMappings(mappings: Json, uses = new Uses()): Uses {
-  if (hasType(mappings, "percolator", "lookup")) {
-    uses.add({ name: EVERY, permissions: ["SELECT"] });
-    uses.pipelines = true;
-  }
-  uses.scripts ||= hasScript(mappings);
-  return uses;
-}
-
-const newIndexMembers = new Set(["settings", "mappings", "aliases"]);
-
-/** @throws Refusal */
-export function readNewIndex(body: Json | undefined): Uses {
-  const reader = new BodyReader();
-  const { settings = null, mappings = null, aliases = null, ...others } = requireObject(body ?? {});
-  requireMembers(others, newIndexMembers);
-  readSettings(settings, reader.uses);
-  readMappings(mappings, reader.uses);
-  for (const [name, alias] of Object.entries(isObject(aliases) ? aliases : {})) {
-    nameAlias(reader, name);
-    reader.read("alias", alias);
-  }
-  return reader.uses;
 }

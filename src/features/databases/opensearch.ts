@@ -16,10 +16,7 @@ import {
   readAliasActions,
   readBulk,
   readDocuments,
-  readMappings,
-  readNewIndex,
   readSearches,
-  readSettings,
   readUpdate,
   requireOpenWildcards,
   Uses,
@@ -123,50 +120,39 @@ const readPercolators = memoizeByObject(({ status, body = null }: LookupAnswer):
 /** Of a document that is stored, which is not read. */
 const anyObject: ReadonlySet<string> = new Set(["*"]);
 
+/** The tables that a name may mean: one, or all that begin as a pattern does. */
+function placeOf(name: string): Pick<Access, "table" | "everyTable"> {
+  if (name === EVERY) return { everyTable: "" };
+  const star = name.indexOf("*");
+  return star === -1 ? { table: name } : { everyTable: name.slice(0, star) };
+}
+
 async function accessesOfName(
   request: PresetRequest,
-  named: NamedIndex,
+  { name, permissions, element, makesIndex, isNew }: NamedIndex,
   parsed: ReadonlySet<string>,
 ): Promise<Access[]> {
-  const { name, permissions, element, makesIndex, storesDocuments, isNew } = named;
   const { defaultDatabase: database } = request;
   requireName(name);
-  if (name === EVERY || name.startsWith("*")) {
-    return [{ permissions, database, everyTable: "", element }];
-  }
-  const everyTable = name.includes("*") ? name.slice(0, name.indexOf("*")) : undefined;
-  if (isNew) {
-    return [
-      everyTable === undefined
-        ? { permissions, database, table: name, element }
-        : { permissions, database, everyTable, element },
-    ];
-  }
+  const place = placeOf(name);
+  const own: Access = { permissions, database, ...place, element };
+  if (isNew || place.everyTable === "") return [own];
   const path = `/_resolve/index/${name}?expand_wildcards=all`;
   const { indexes, aliased } = readMeaning(await request.lookup(path, REMEMBERED_MS));
-  const objects = storesDocuments ? anyObject : parsed;
-  const isFollowed = objects.size > 0 && (await hasQueries(request, name, objects));
-  const isIndex = indexes.has(name);
-  if (isIndex && everyTable === undefined && aliased.length === 0 && !isFollowed) {
-    return [{ permissions, database, table: name, element }];
-  }
-  const accesses = aliased
-    .filter((table) => everyTable === undefined || !table.startsWith(everyTable))
-    .map((table): Access => {
-      // One that begins with a dot may hold the documents of any data stream.
-      const place = table.startsWith(".") ? { everyTable: "" } : { table };
-      return { permissions, database, ...place, element, alias: name };
-    });
-  if (everyTable !== undefined) accesses.unshift({ permissions, database, everyTable, element });
-  else if (isIndex) accesses.unshift({ permissions, database, table: name, element });
+  const accesses: Access[] = [];
+  if (place.table === undefined || indexes.has(name)) accesses.push(own);
   else if (aliased.length === 0) {
-    const rights: readonly PermissionClass[] = makesIndex
-      ? [...permissions, "CREATE"]
-      : permissions;
-    accesses.push({ permissions: rights, database, table: name, element });
+    accesses.push(makesIndex ? { ...own, permissions: [...permissions, "CREATE"] } : own);
   }
-  // The query is not read here, and may name any index or have a script.
-  if (isFollowed) {
+  for (const table of aliased) {
+    if (place.everyTable !== undefined && table.startsWith(place.everyTable)) continue;
+    // One that begins with a dot may hold the documents of any data stream.
+    const behind = table.startsWith(".") ? { everyTable: "" } : { table };
+    accesses.push({ permissions, database, ...behind, element, alias: name });
+  }
+  const objects = makesIndex ? anyObject : parsed;
+  if (objects.size > 0 && (await hasQueries(request, name, objects))) {
+    // The query is not read here, and may name any index or have a script.
     accesses.push({ permissions: ["SELECT", "CREATE"], database, everyTable: "", element });
   }
   return accesses;
@@ -207,14 +193,14 @@ function pathNames({ path: { index } }: PresetRequest): string[] {
   return index === undefined ? [EVERY] : index.split(",");
 }
 
-function usesOf(names: readonly string[], permissions: readonly PermissionClass[]): Uses {
+function usesOf(
+  names: readonly string[],
+  permissions: readonly PermissionClass[],
+  more: Pick<NamedIndex, "makesIndex" | "isNew"> = {},
+): Uses {
   const uses = new Uses();
-  for (const name of names) uses.add({ name, permissions });
+  for (const name of names) uses.add({ name, permissions, ...more });
   return uses;
-}
-
-function usesOfPath(request: PresetRequest, permissions: readonly PermissionClass[]): Uses {
-  return usesOf(pathNames(request), permissions);
 }
 
 /** True for a name of several indexes. */
@@ -329,6 +315,17 @@ function openPath(request: PresetRequest, path: string): { path: string } | unde
   };
 }
 
+/** Asks for one right on the indexes of the path, or on all, and for what else a request uses. */
+async function planPath(
+  request: PresetRequest,
+  path: string,
+  right: PermissionClass,
+  ...uses: readonly Uses[]
+): Promise<Plan> {
+  const inPath = usesOf(pathNames(request), [right]);
+  return { ...openPath(request, path), accesses: await accessesOf(request, inPath, ...uses) };
+}
+
 type ReadUses = (request: PresetRequest) => Uses;
 
 /**
@@ -347,16 +344,13 @@ function onIndexes(
     .flatMap((row) => {
       const [right = "", ...rest] = words(row);
       if (!isPermissionClass(right)) throw new Error(`no right: ${row}`);
-      const plan: Planner = async (request, path) => ({
-        ...openPath(request, path),
-        accesses: await accessesOf(request, usesOfPath(request, [right]), readUses(request)),
-      });
+      const plan: Planner = (request, path) => planPath(request, path, right, readUses(request));
       return at(`${rest.join(" ")} ${wildcards}`, right, plan, options);
     });
 }
 
 /** How an endpoint uses the index of its path, and which others its body names. */
-interface IndexUse extends Omit<NamedIndex, "name"> {
+interface IndexUse extends Pick<NamedIndex, "permissions" | "makesIndex"> {
   readonly uses?: Uses;
 }
 
@@ -367,9 +361,9 @@ function onIndex(
   options: Options = {},
 ): PresetEndpoint[] {
   const plan: Planner = async (request) => {
-    const { uses = new Uses(), ...use } = typeof useOf === "function" ? useOf(request) : useOf;
-    const own = new Uses();
-    own.add({ ...use, name: requireOne(request.path.index ?? "") });
+    const use = typeof useOf === "function" ? useOf(request) : useOf;
+    const { uses = new Uses(), permissions, makesIndex = false } = use;
+    const own = usesOf([requireOne(request.path.index ?? "")], permissions, { makesIndex });
     return { accesses: await accessesOf(request, own, uses) };
   };
   return at(text, right, plan, options);
@@ -382,52 +376,50 @@ function bodyOf(kind: string): ReadUses {
 const search = bodyOf("search");
 
 /** Replaces the text of a handle at a member of an answer. */
-async function sealMember(
+function sealing(
   request: PresetRequest,
   kind: string,
   member: string,
   accesses: readonly Access[],
-  body: Json,
-): Promise<Json> {
-  if (!isObject(body)) return body;
-  const value = body[member];
-  if (typeof value !== "string") return body;
-  return { ...body, [member]: await request.seal(kind, { value, accesses }) };
+): NonNullable<Plan["answer"]> {
+  return async (body) => {
+    if (!isObject(body)) return body;
+    const value = body[member];
+    if (typeof value !== "string") return body;
+    return { ...body, [member]: await request.seal(kind, { value, accesses }) };
+  };
 }
 
 /** A search at a point in time: the indexes are those of the point. */
 async function planPointInTime(request: PresetRequest, pit: Json): Promise<Plan> {
   if (!isObject(pit) || typeof pit.id !== "string") throw badRequest("pit must have an id");
   if (request.path.index !== undefined) throw badRequest("a point in time has its own indexes");
-  const { value, accesses: own } = await request.open("pit", pit.id);
-  const accesses = [...own, ...(await accessesOf(request, search(request)))];
+  const { value, accesses } = await request.open("pit", pit.id);
   const sent = parseUnrounded(request.bytes.toString());
   return {
-    accesses,
+    accesses: [...accesses, ...(await accessesOf(request, search(request)))],
     path: "/_search",
     body: Buffer.from(JSON.stringify({ ...sent, pit: { ...sent.pit, id: value } })),
-    answer: (body) => sealMember(request, "pit", "pit_id", own, body),
+    answer: sealing(request, "pit", "pit_id", accesses),
   };
 }
 
 async function planSearch(request: PresetRequest, path: string): Promise<Plan> {
   const { json, query } = request;
   if (isObject(json) && json.pit !== undefined) return planPointInTime(request, json.pit);
-  const inPath = usesOfPath(request, ["SELECT"]);
-  const plan: Plan = {
-    ...openPath(request, path),
-    accesses: await accessesOf(request, inPath, search(request)),
-  };
+  const plan = await planPath(request, path, "SELECT", search(request));
   if (!query.has("scroll")) return plan;
-  const own = await accessesOf(request, inPath);
-  return { ...plan, answer: (body) => sealMember(request, "scroll", "_scroll_id", own, body) };
+  return { ...plan, answer: sealing(request, "scroll", "_scroll_id", plan.accesses) };
 }
 
 const scrollMembers = new Set(["scroll_id", "scroll"]);
-/** Some clients write the scroll into the path, whose length servers limit. A body has no limit. */
-const scrollPath = "/_search/scroll";
 
-async function planScroll(request: PresetRequest): Promise<Plan> {
+/** Some clients write the scroll into the path, whose length servers limit. A body has no limit. */
+function scrollPath(path: string): string {
+  return path.replace("/:scroll", "");
+}
+
+async function planScroll(request: PresetRequest, path: string): Promise<Plan> {
   const { scroll: scroll_id } = request.path;
   const sent = scroll_id === undefined ? readMembers(request.json, scrollMembers) : { scroll_id };
   if (typeof sent.scroll_id !== "string") throw badRequest("scroll_id must be a string");
@@ -435,15 +427,15 @@ async function planScroll(request: PresetRequest): Promise<Plan> {
   return {
     accesses,
     isOnce: true,
-    path: scrollPath,
+    path: scrollPath(path),
     body: Buffer.from(JSON.stringify({ ...sent, scroll_id: value })),
-    answer: (body) => sealMember(request, "scroll", "_scroll_id", accesses, body),
+    answer: sealing(request, "scroll", "_scroll_id", accesses),
   };
 }
 
 /** Ends handles, for which no right is needed any more. */
-function planEnd(kind: string, member: string, isList = true) {
-  return async (request: PresetRequest): Promise<Plan> => {
+function planEnd(kind: string, member: string, isList = true): Planner {
+  return async (request, path) => {
     const { scroll } = request.path;
     const sealed = namesIn(scroll ?? readMembers(request.json, new Set([member]))[member]);
     const values = await Promise.all(
@@ -457,7 +449,7 @@ function planEnd(kind: string, member: string, isList = true) {
         : one;
     return {
       accesses: [],
-      ...(scroll === undefined ? {} : { path: scrollPath }),
+      path: scrollPath(path),
       body: Buffer.from(JSON.stringify({ [member]: sent })),
       answer: (ended) =>
         isObject(ended) && Array.isArray(ended.pits)
@@ -467,19 +459,20 @@ function planEnd(kind: string, member: string, isList = true) {
   };
 }
 
-function openPointInTime(member: string) {
-  return async (request: PresetRequest, path: string): Promise<Plan> => {
-    const accesses = await accessesOf(request, usesOfPath(request, ["SELECT"]));
-    return {
-      ...openPath(request, path),
-      accesses,
-      answer: (body) => sealMember(request, "pit", member, accesses, body),
-    };
+function openPointInTime(member: string): Planner {
+  return async (request, path) => {
+    const plan = await planPath(request, path, "SELECT");
+    return { ...plan, answer: sealing(request, "pit", member, plan.accesses) };
   };
 }
 
-function mayRead({ may, defaultDatabase }: PresetRequest, name: string): boolean {
-  return indexName.test(name) && may("SELECT", defaultDatabase, name);
+function mayRead({ may, defaultDatabase }: PresetRequest, name: Json | undefined): boolean {
+  return typeof name === "string" && indexName.test(name) && may("SELECT", defaultDatabase, name);
+}
+
+/** The objects in a list of an answer whose name is that of an index that the caller may read. */
+function readableIn(request: PresetRequest, list: Json | undefined): readonly JsonObject[] {
+  return objectsIn(list).filter(({ name }) => mayRead(request, name));
 }
 
 /** The aliases of indexes that the caller may read, as the server would list them. */
@@ -500,10 +493,7 @@ async function planAliases(request: PresetRequest): Promise<Plan> {
 /** The data streams that the caller may read. */
 async function planDataStreams(request: PresetRequest): Promise<Plan> {
   const { data_streams: streams } = objectIn(await request.lookup("/_data_stream"));
-  const found = objectsIn(streams).filter(
-    ({ name }) => typeof name === "string" && mayRead(request, name),
-  );
-  return replyWith(200, { data_streams: found });
+  return replyWith(200, { data_streams: readableIn(request, streams) });
 }
 
 async function planResolve(request: PresetRequest): Promise<Plan> {
@@ -513,17 +503,18 @@ async function planResolve(request: PresetRequest): Promise<Plan> {
   const missing = replyWith(404, { error: "no such index", status: 404 });
   if (answer.status === 404) return missing;
   const body = objectIn(answer);
-  const readable = ({ name }: JsonObject) => typeof name === "string" && mayRead(request, name);
-  const aliases = objectsIn(body.aliases).map((alias) => ({
-    ...alias,
-    indices: stringsIn(alias.indices).filter((index) => mayRead(request, index)),
-  }));
+  const aliases = objectsIn(body.aliases).map((alias) => {
+    const readable = stringsIn(alias.indices).filter((index) => mayRead(request, index));
+    return { ...alias, indices: readable };
+  });
   const found = {
-    indices: objectsIn(body.indices).filter(readable),
+    indices: readableIn(request, body.indices),
     aliases: aliases.filter(({ indices }) => indices.length > 0),
-    data_streams: objectsIn(body.data_streams).filter(readable),
+    data_streams: readableIn(request, body.data_streams),
   };
-  const shown = Object.values(found).flatMap((some: JsonObject[]) => some.map(({ name }) => name));
+  const shown = Object.values(found).flatMap((some: readonly JsonObject[]) =>
+    some.map(({ name }) => name),
+  );
   if (names.every((name) => isWide(name) || shown.includes(name))) return replyWith(200, found);
   // Whatever the server does with a missing name is done with one that the caller may not read.
   const absent = await request.lookup("/_resolve/index/gatehouse-absent", REMEMBERED_MS);
@@ -543,24 +534,18 @@ async function planCatIndices(request: PresetRequest, written: string): Promise<
   for (const name of wide) requireName(name);
   const asked = encodeURIComponent(wide.map((name) => (name === EVERY ? "*" : name)).join(","));
   const answer = await request.lookup(`/_resolve/index/${asked}?expand_wildcards=open,closed`);
-  const readable = objectsIn(objectIn(answer).indices)
-    .flatMap(({ name }) => (typeof name === "string" ? name : []))
-    .filter((name) => mayRead(request, name));
-  const shown = [...named, ...readable];
+  const readable = readableIn(request, objectIn(answer).indices);
+  const shown = [...named, ...readable.map(({ name }) => name)];
   if (shown.length === 0) return replyWith(200, []);
   const path = `/_cat/indices/${encodeURIComponent(shown.join(","))}`;
   if (path.length <= LONGEST_PATH) return { accesses, path };
-  const all = await accessesOf(request, usesOfPath(request, ["SELECT"]));
-  return { ...openPath(request, written), accesses: all };
+  return planPath(request, written, "SELECT");
 }
 
 /** The metadata of indexes, by which clients ask whether one is closed, without the server's own. */
 async function planState(request: PresetRequest, path: string): Promise<Plan> {
-  return {
-    ...openPath(request, path),
-    query: new Map([...request.query, ["filter_path", "metadata.indices"]]),
-    accesses: await accessesOf(request, usesOfPath(request, ["SELECT"])),
-  };
+  const query = new Map([...request.query, ["filter_path", "metadata.indices"]]);
+  return { ...(await planPath(request, path, "SELECT")), query };
 }
 
 /** For objects of the whole server, such as stored scripts. */
@@ -605,7 +590,7 @@ function planAnalysis({ json }: PresetRequest): Plan {
 }
 
 function stored(...permissions: readonly PermissionClass[]): IndexUse {
-  return { permissions, makesIndex: true, storesDocuments: true };
+  return { permissions, makesIndex: true };
 }
 
 /** True if the answer to an update has the document. */
@@ -629,12 +614,6 @@ const usesOfUpdates: ReadUses = (request) => {
 
 function useOfDelete({ query }: PresetRequest): IndexUse {
   return { permissions: ["DELETE"], makesIndex: makesIndexByDelete(query.get("version_type")) };
-}
-
-function usesOfAliases({ path }: PresetRequest): Uses {
-  const uses = new Uses();
-  for (const name of namesIn(path.name)) uses.add({ name, permissions: ["CREATE"], isNew: true });
-  return uses;
 }
 
 const select: IndexUse = { permissions: ["SELECT"] };
@@ -764,17 +743,16 @@ const endpoints: PresetEndpoint[] = [
   onIndex(
     `PUT /:index ${waits} wait_for_active_shards`,
     "CREATE",
-    ({ json }) => ({ ...create, uses: readNewIndex(json) }),
+    ({ json }) => ({ ...create, uses: usesOfBody("new_index", json) }),
     { ...optionalJson, names: "aliases, their filters" },
   ),
-  onIndexes(
-    `CREATE PUT POST /:index/_mapping write_index_only ${waits}`,
-    ({ json }) => readMappings(json ?? null),
-    { ...json, names: "percolator: CREATE on all" },
-  ),
+  onIndexes(`CREATE PUT POST /:index/_mapping write_index_only ${waits}`, bodyOf("mappings"), {
+    ...json,
+    names: "percolator: CREATE on all",
+  }),
   onIndexes(
     `CREATE PUT /:index/_settings flat_settings preserve_existing ${waits}`,
-    ({ json }) => readSettings(json ?? null),
+    bodyOf("settings"),
     { ...json, names: "pipelines, files: CREATE on all" },
   ),
   onIndexes(
@@ -782,9 +760,11 @@ const endpoints: PresetEndpoint[] = [
     ({ json, path }) => readAlias(json, path.name ?? ""),
     { ...optionalJson, names: "the alias, its filter" },
   ),
-  onIndexes(`CREATE DELETE /:index/_alias/:name /:index/_aliases/:name ${waits}`, usesOfAliases, {
-    names: "the alias",
-  }),
+  onIndexes(
+    `CREATE DELETE /:index/_alias/:name /:index/_aliases/:name ${waits}`,
+    ({ path }) => usesOf(namesIn(path.name), ["CREATE"], { isNew: true }),
+    { names: "the alias" },
+  ),
   at(`POST /_aliases ${waits}`, "CREATE, DROP with remove_index", planAliasActions, {
     ...json,
     names: "indexes and aliases of each action",
