@@ -3,10 +3,11 @@ import { badRequest, brokenAnswer, readMembers, requireMembers } from "./body.ts
 import { filteredList } from "./path.ts";
 import {
   type Access,
-  endpointsAt,
+  type EndpointOptions,
   forEveryUser,
   isObject,
   type Json,
+  endpointsAt as on,
   type Plan,
   type Preset,
   type PresetEndpoint,
@@ -221,21 +222,10 @@ async function planFork(request: PresetRequest): Promise<Plan> {
   return planById(request, ["SELECT"], [readName(name, "new_name", collectionName)]);
 }
 
-type Options = Pick<PresetEndpoint, "names" | "body">;
-
-function on(
-  routes: string,
-  right: string,
-  plan: PresetEndpoint["plan"],
-  options: Options = {},
-): PresetEndpoint[] {
-  return endpointsAt(routes, () => ({ ...options, right, plan }));
-}
-
 /** A request with documents or vectors, whose body names no collection. */
 function withRecords(action: string, permissions: readonly PermissionClass[]): PresetEndpoint[] {
   const plan = (request: PresetRequest) => planById(request, permissions);
-  const options: Options = { names: "name of the UUID", body: "stream" };
+  const options: EndpointOptions = { names: "name of the UUID", body: "stream" };
   return on(`POST ${collectionPath}/${action}`, permissions.join(", "), plan, options);
 }
 
@@ -245,8 +235,8 @@ function aboutCollection(path: string): PresetEndpoint[] {
 }
 
 const pages = "limit offset";
-const named: Options = { names: "body: name", body: "json" };
-const renamed: Options = { names: "name of the UUID; body: new_name", body: "json" };
+const named: EndpointOptions = { names: "body: name", body: "json" };
+const renamed: EndpointOptions = { names: "name of the UUID; body: new_name", body: "json" };
 
 const endpoints: readonly PresetEndpoint[] = [
   on(

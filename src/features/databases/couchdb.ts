@@ -8,6 +8,7 @@ import { badRequest, readJson, readMembers, requireMembers, requireObject } from
 import { filteredList } from "./path.ts";
 import {
   type Access,
+  type EndpointOptions,
   endpointsAt,
   forEveryUser,
   isObject,
@@ -470,27 +471,23 @@ const startSession: Planner = () => {
 
 // The table
 
-type Options = Pick<PresetEndpoint, "body" | "types" | "names">;
-
+/** A GET has no body, also where a POST of the same path has one. */
 function on(
   text: string,
   right: string,
   plan: Planner,
-  { body = "none", ...options }: Options = {},
+  options: EndpointOptions = {},
 ): PresetEndpoint[] {
-  return endpointsAt(text, (_path, method) => ({
-    ...options,
-    right,
-    plan,
-    body: method === "GET" ? "none" : body,
-  }));
+  return endpointsAt(text, right, plan, options).map((endpoint) =>
+    endpoint.method === "GET" ? { ...endpoint, body: "none" } : endpoint,
+  );
 }
 
-const json: Options = { body: "json" };
-const optionalJson: Options = { body: "optional json" };
+const json: EndpointOptions = { body: "json" };
+const optionalJson: EndpointOptions = { body: "optional json" };
 /** What `curl --data` sends is taken for JSON, as CouchDB does with PUT. */
 const types = ["application/json", "application/x-www-form-urlencoded"];
-const anyJson: Options = { body: "json", types };
+const anyJson: EndpointOptions = { body: "json", types };
 
 const documentParameters = `attachments att_encoding_info atts_since conflicts deleted
   deleted_conflicts latest local_seq meta open_revs r rev revs revs_info`;
@@ -500,8 +497,12 @@ const written = `by revision and _deleted; ${needsCreate}`;
 
 function ofDocument(path: string): PresetEndpoint[] {
   // CouchDB's replicator sends a document with attachments in parts.
-  const body: Options = { body: "json", types: [...types, "multipart/related"], names: "_id" };
-  const target: Options = { names: "Destination header" };
+  const body: EndpointOptions = {
+    body: "json",
+    types: [...types, "multipart/related"],
+    names: "_id",
+  };
+  const target: EndpointOptions = { names: "Destination header" };
   return [
     on(`GET ${path} ${documentParameters}`, "SELECT", readDocument),
     on(`PUT ${path} rev new_edits batch w`, written, writeDocument, body),
@@ -511,7 +512,7 @@ function ofDocument(path: string): PresetEndpoint[] {
 }
 
 function ofAttachment(path: string): PresetEndpoint[] {
-  const file: Options = { body: "stream", types: ["*"] };
+  const file: EndpointOptions = { body: "stream", types: ["*"] };
   return [
     on(`GET ${path} rev`, "SELECT", readDocument),
     on(`PUT ${path} rev`, `by revision; ${needsCreate}`, writeAttachment, file),
@@ -526,8 +527,8 @@ const view = "_design/:ddoc/_view/:view";
 const createDatabase = needs("CREATE DATABASE");
 
 function ofDatabase(path: string): PresetEndpoint[] {
-  const made: Options = { body: "optional json", types };
-  const document: Options = { body: "json", names: "_id" };
+  const made: EndpointOptions = { body: "optional json", types };
+  const document: EndpointOptions = { body: "json", names: "_id" };
   return [
     on(`GET ${path}`, "SELECT", select),
     on(`PUT ${path} n partitioned q`, "CREATE DATABASE", createDatabase, made),

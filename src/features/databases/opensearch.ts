@@ -25,6 +25,7 @@ import {
 import { writePath } from "./path.ts";
 import {
   type Access,
+  type EndpointOptions,
   endpointsAt,
   forEveryUser,
   isObject,
@@ -249,9 +250,6 @@ const listing = `${cat} ${wildcards} ${waits} include_unloaded_segments local`;
 const aliases = `${wildcards} local`;
 const inserting = "INSERT; CREATE for a new index";
 
-/** Of the body, and its names. */
-type Options = Pick<PresetEndpoint, "names" | "body" | "types">;
-
 const jsonTypes = ["application/json", "application/vnd.elasticsearch+json"];
 const lineTypes = [
   "application/x-ndjson",
@@ -260,13 +258,13 @@ const lineTypes = [
   "application/vnd.elasticsearch+json",
 ];
 
-const json: Options = { body: "json" };
-const optionalJson: Options = { body: "optional json" };
-const lined: Options = { body: "ndjson", types: lineTypes };
-const scrollBody: Options = { ...json, names: "scroll_id" };
-const stream: Options = { body: "stream" };
-const filtered: Options = { names: "lists only what the caller may read" };
-const searchBody: Options = {
+const json: EndpointOptions = { body: "json" };
+const optionalJson: EndpointOptions = { body: "optional json" };
+const lined: EndpointOptions = { body: "ndjson", types: lineTypes };
+const scrollBody: EndpointOptions = { ...json, names: "scroll_id" };
+const stream: EndpointOptions = { body: "stream" };
+const filtered: EndpointOptions = { names: "lists only what the caller may read" };
+const searchBody: EndpointOptions = {
   body: "optional json",
   names:
     "terms lookup, more_like_this, percolate, indexed_shape, indices_boost; scripts and pipelines: CREATE",
@@ -282,48 +280,45 @@ function requireParameters(query: ReadonlyMap<string, string>): void {
   }
 }
 
-type Planner = (request: PresetRequest, path: string) => Plan | Promise<Plan>;
+type Planner = PresetEndpoint["plan"];
 
-function at(text: string, right: string, plan: Planner, options: Options = {}): PresetEndpoint[] {
-  return endpointsAt(`${text} ${common}`, (path) => ({
-    types: jsonTypes,
-    ...options,
-    right,
-    plan(request) {
-      requireParameters(request.query);
-      return plan(request, path);
-    },
-  }));
+function at(
+  text: string,
+  right: string,
+  plan: Planner,
+  options: EndpointOptions = {},
+): PresetEndpoint[] {
+  const checked: Planner = (request) => {
+    requireParameters(request.query);
+    return plan(request);
+  };
+  return endpointsAt(`${text} ${common}`, right, checked, { types: jsonTypes, ...options });
 }
 
 /** The path that goes upstream so that no index of the server's own is meant. */
-function openPath(request: PresetRequest, path: string): { path: string } | undefined {
+function openPath(request: PresetRequest): { path: string } | undefined {
+  const { pattern, path } = request;
   // At `/views`, OpenSearch 3 lists its views, whether an index has this name or not.
-  if (path === "/:index" && request.path.index === "views") return { path: "/views,views" };
+  if (pattern === "/:index" && path.index === "views") return { path: "/views,views" };
   const shown = withoutHidden(pathNames(request));
   if (shown === undefined) return undefined;
-  let full = path;
-  if (!path.includes(":index")) {
-    full = path.startsWith("/_cat/") ? `${path}/:index` : `/:index${path}`;
+  let full = pattern;
+  if (!pattern.includes(":index")) {
+    full = pattern.startsWith("/_cat/") ? `${pattern}/:index` : `/:index${pattern}`;
   }
-  const values: Readonly<Record<string, string>> = { ...request.path, index: shown.join(",") };
-  const segments = full.slice(1).split("/");
-  return {
-    path: writePath(
-      segments.map((one) => (one.startsWith(":") ? (values[one.slice(1)] ?? "") : one)),
-    ),
-  };
+  const values: Readonly<Record<string, string>> = { ...path, index: shown.join(",") };
+  const written = (one: string) => (one.startsWith(":") ? (values[one.slice(1)] ?? "") : one);
+  return { path: writePath(full.slice(1).split("/").map(written)) };
 }
 
 /** Asks for one right on the indexes of the path, or on all, and for what else a request uses. */
 async function planPath(
   request: PresetRequest,
-  path: string,
   right: PermissionClass,
   ...uses: readonly Uses[]
 ): Promise<Plan> {
   const inPath = usesOf(pathNames(request), [right]);
-  return { ...openPath(request, path), accesses: await accessesOf(request, inPath, ...uses) };
+  return { ...openPath(request), accesses: await accessesOf(request, inPath, ...uses) };
 }
 
 type ReadUses = (request: PresetRequest) => Uses;
@@ -336,7 +331,7 @@ type ReadUses = (request: PresetRequest) => Uses;
 function onIndexes(
   table: string,
   readUses: ReadUses = () => new Uses(),
-  options: Options = {},
+  options: EndpointOptions = {},
 ): PresetEndpoint[] {
   return table
     .trim()
@@ -344,7 +339,7 @@ function onIndexes(
     .flatMap((row) => {
       const [right = "", ...rest] = words(row);
       if (!isPermissionClass(right)) throw new Error(`no right: ${row}`);
-      const plan: Planner = (request, path) => planPath(request, path, right, readUses(request));
+      const plan: Planner = (request) => planPath(request, right, readUses(request));
       return at(`${rest.join(" ")} ${wildcards}`, right, plan, options);
     });
 }
@@ -358,7 +353,7 @@ function onIndex(
   text: string,
   right: string,
   useOf: IndexUse | ((request: PresetRequest) => IndexUse),
-  options: Options = {},
+  options: EndpointOptions = {},
 ): PresetEndpoint[] {
   const plan: Planner = async (request) => {
     const use = typeof useOf === "function" ? useOf(request) : useOf;
@@ -404,10 +399,10 @@ async function planPointInTime(request: PresetRequest, pit: Json): Promise<Plan>
   };
 }
 
-async function planSearch(request: PresetRequest, path: string): Promise<Plan> {
+async function planSearch(request: PresetRequest): Promise<Plan> {
   const { json, query } = request;
   if (isObject(json) && json.pit !== undefined) return planPointInTime(request, json.pit);
-  const plan = await planPath(request, path, "SELECT", search(request));
+  const plan = await planPath(request, "SELECT", search(request));
   if (!query.has("scroll")) return plan;
   return { ...plan, answer: sealing(request, "scroll", "_scroll_id", plan.accesses) };
 }
@@ -415,11 +410,11 @@ async function planSearch(request: PresetRequest, path: string): Promise<Plan> {
 const scrollMembers = new Set(["scroll_id", "scroll"]);
 
 /** Some clients write the scroll into the path, whose length servers limit. A body has no limit. */
-function scrollPath(path: string): string {
-  return path.replace("/:scroll", "");
+function scrollPath({ pattern }: PresetRequest): string {
+  return pattern.replace("/:scroll", "");
 }
 
-async function planScroll(request: PresetRequest, path: string): Promise<Plan> {
+async function planScroll(request: PresetRequest): Promise<Plan> {
   const { scroll: scroll_id } = request.path;
   const sent = scroll_id === undefined ? readMembers(request.json, scrollMembers) : { scroll_id };
   if (typeof sent.scroll_id !== "string") throw badRequest("scroll_id must be a string");
@@ -427,7 +422,7 @@ async function planScroll(request: PresetRequest, path: string): Promise<Plan> {
   return {
     accesses,
     isOnce: true,
-    path: scrollPath(path),
+    path: scrollPath(request),
     body: Buffer.from(JSON.stringify({ ...sent, scroll_id: value })),
     answer: sealing(request, "scroll", "_scroll_id", accesses),
   };
@@ -435,7 +430,7 @@ async function planScroll(request: PresetRequest, path: string): Promise<Plan> {
 
 /** Ends handles, for which no right is needed any more. */
 function planEnd(kind: string, member: string, isList = true): Planner {
-  return async (request, path) => {
+  return async (request) => {
     const { scroll } = request.path;
     const sealed = namesIn(scroll ?? readMembers(request.json, new Set([member]))[member]);
     const values = await Promise.all(
@@ -449,7 +444,7 @@ function planEnd(kind: string, member: string, isList = true): Planner {
         : one;
     return {
       accesses: [],
-      path: scrollPath(path),
+      path: scrollPath(request),
       body: Buffer.from(JSON.stringify({ [member]: sent })),
       answer: (ended) =>
         isObject(ended) && Array.isArray(ended.pits)
@@ -460,8 +455,8 @@ function planEnd(kind: string, member: string, isList = true): Planner {
 }
 
 function openPointInTime(member: string): Planner {
-  return async (request, path) => {
-    const plan = await planPath(request, path, "SELECT");
+  return async (request) => {
+    const plan = await planPath(request, "SELECT");
     return { ...plan, answer: sealing(request, "pit", member, plan.accesses) };
   };
 }
@@ -525,7 +520,7 @@ async function planResolve(request: PresetRequest): Promise<Plan> {
 const LONGEST_PATH = 3000;
 
 /** Names the indexes that the caller may read, in place of wide names. */
-async function planCatIndices(request: PresetRequest, written: string): Promise<Plan> {
+async function planCatIndices(request: PresetRequest): Promise<Plan> {
   const names = pathNames(request);
   const wide = names.filter(isWide);
   const named = names.filter((name) => !isWide(name));
@@ -539,13 +534,13 @@ async function planCatIndices(request: PresetRequest, written: string): Promise<
   if (shown.length === 0) return replyWith(200, []);
   const path = `/_cat/indices/${encodeURIComponent(shown.join(","))}`;
   if (path.length <= LONGEST_PATH) return { accesses, path };
-  return planPath(request, written, "SELECT");
+  return planPath(request, "SELECT");
 }
 
 /** The metadata of indexes, by which clients ask whether one is closed, without the server's own. */
-async function planState(request: PresetRequest, path: string): Promise<Plan> {
+async function planState(request: PresetRequest): Promise<Plan> {
   const query = new Map([...request.query, ["filter_path", "metadata.indices"]]);
-  return { ...(await planPath(request, path, "SELECT")), query };
+  return { ...(await planPath(request, "SELECT")), query };
 }
 
 /** For objects of the whole server, such as stored scripts. */
@@ -553,10 +548,10 @@ function planCluster({ defaultDatabase: database }: PresetRequest): Plan {
   return { accesses: [{ permissions: ["CREATE"], database, everyTable: "" }] };
 }
 
-async function planSearches(request: PresetRequest, path: string): Promise<Plan> {
+async function planSearches(request: PresetRequest): Promise<Plan> {
   const indexes = request.path.index === undefined ? undefined : pathNames(request);
   const { uses, body } = await runCooperatively(readSearches(new Lines(request.bytes), indexes));
-  const open = indexes === undefined ? undefined : openPath(request, path);
+  const open = indexes === undefined ? undefined : openPath(request);
   return { ...open, ...(await planElements(request, uses)), ...(body && { body }) };
 }
 

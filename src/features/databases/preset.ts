@@ -41,6 +41,8 @@ export interface Handle {
 /** A request whose path, parameters, headers and body are as the endpoint lists them. */
 export interface PresetRequest {
   readonly method: string;
+  /** The path of the endpoint. */
+  readonly pattern: string;
   /** The parameters of the path, decoded once. */
   readonly path: Readonly<Record<string, string>>;
   /** The query parameters, decoded. Each is given once and is listed. */
@@ -173,13 +175,18 @@ export function words(text: string): string[] {
   return text.split(/\s+/).filter((word) => word !== "");
 }
 
+/** Of an endpoint with a body, or with names besides its path. */
+export type EndpointOptions = Pick<PresetEndpoint, "names" | "body" | "types">;
+
 /**
  * An endpoint for each method and path of a text such as `GET POST /_count /:index/_count q df`. Its
  * other words are query parameters.
  */
 export function endpointsAt(
   text: string,
-  endpointFor: (path: string, method: string) => Omit<PresetEndpoint, "method" | "path">,
+  right: string,
+  plan: PresetEndpoint["plan"],
+  options: EndpointOptions = {},
 ): PresetEndpoint[] {
   const all = words(text);
   const named = all.flatMap((word) => methods.find((method) => method === word) ?? []);
@@ -187,6 +194,6 @@ export function endpointsAt(
   return all
     .filter((word) => word.startsWith("/"))
     .flatMap((path) =>
-      named.map((method) => ({ method, path, parameters, ...endpointFor(path, method) })),
+      named.map((method) => ({ ...options, method, path, parameters, right, plan })),
     );
 }

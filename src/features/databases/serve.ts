@@ -316,7 +316,7 @@ export class PresetServer {
       requireStillGood(gateway, exchange);
       requireOnce(exchange, this.#headers);
       const query = readQuery(exchange.request.url ?? "", endpoint.parameters ?? []);
-      const plan = await endpoint.plan(this.#requestOf(exchange, query, body));
+      const plan = await endpoint.plan(this.#requestOf(exchange, endpoint, query, body));
       return { plan, query, bytes: body?.bytes };
     } catch (error) {
       requireStillGood(gateway, exchange);
@@ -368,6 +368,7 @@ export class PresetServer {
 
   #requestOf(
     exchange: Exchange,
+    endpoint: PresetEndpoint,
     query: ReadonlyMap<string, string>,
     body: ReadBody | undefined,
   ): PresetRequest {
@@ -385,6 +386,7 @@ export class PresetServer {
     const account = () => accountOf(gateway.revocations, user ?? "");
     return {
       method: request.method ?? "",
+      pattern: endpoint.path,
       path: routed.parameters,
       query,
       headers: request.headers,
