@@ -99,7 +99,7 @@ const optional = `
   builder DELETE /$A/_index/_design/index-n/json/n
 `;
 
-/** Nobody sees the server's own databases, and others may exist. */
+/** The server may have further databases. */
 const servers = `
   reader GET /_session 200 +"name":"reader"
   reader,wide GET /_all_dbs 200 +$A -$B -_users

@@ -118,7 +118,7 @@ const forEverybody = String.raw`
   builder DELETE /$NEW 200
 `;
 
-/** The texts of handles are those of the gateway, and open for their user alone. */
+/** The gateway seals handles, and only their user can open them. */
 const handles = `
   reader POST /$A/_search?scroll=1m&size=10 $ALL 200 SCROLL=_scroll_id
   writer,builder POST /_search/scroll {"scroll_id":"$SCROLL","scroll":"1m"} 404 handle_not_found

@@ -28,7 +28,7 @@ export interface SuiteGrant {
   readonly tables?: readonly string[];
 }
 
-/** What `$NAME` in a table stands for. */
+/** The text of each `$NAME` in a table. */
 export type Names = Readonly<Record<string, string>>;
 
 export interface SuiteContext {
@@ -95,7 +95,7 @@ export interface TableRow {
   readonly code?: string | undefined;
   /** Texts that it contains, after `+`, and texts that it lacks, after `-`. JSON has no spaces. */
   readonly texts?: readonly string[];
-  /** Names of later rows, each with the member of the answer that it stands for. */
+  /** Names of later rows, each with the member of the answer that is its text. */
   readonly kept?: Names;
 }
 
@@ -146,7 +146,7 @@ function hasTexts({ text, json }: SuiteAnswer, texts: readonly string[]): boolea
   return texts.every((one) => written.includes(one.slice(1)) === one.startsWith("+"));
 }
 
-/** @param statuses any of 200 to 299 if there are none */
+/** @param statuses empty for any of 200 to 299 */
 function hasStatus({ status }: SuiteAnswer, statuses: readonly number[]): boolean {
   return statuses.length === 0 ? status >= 200 && status < 300 : statuses.includes(status);
 }
