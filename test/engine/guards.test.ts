@@ -204,6 +204,25 @@ overEach("tables and columns may have the words of statements", async (t, { ask 
   }
 });
 
+overSqlite("tables may have the names of what describes tables", async (t, { ask }) => {
+  const described = ["table_list", "table_info", "table_xinfo", "foreign_key_list"];
+  const indexed = ["index_list", "index_info", "index_xinfo", "collation_list"];
+  const names = [...described, ...indexed].map((name) => `pragma_${name}`);
+  for (const table of names) {
+    const name = { type: "text", unique: true };
+    t.match(await ask(createTable(table, { id: "int", name })), { status: 200 }, table);
+  }
+  for (const table of names) {
+    const rows = { database, table, values: [{ id: 1, name: "a" }] };
+    const upsert = { ...rows, on_conflict: ["name"], update: ["id"] };
+    t.match(await ask({ Upsert: upsert }), { status: 200 }, table);
+    t.match(await ask({ Delete: { database, table, where: null } }), { status: 200 }, table);
+  }
+  for (const table of names) {
+    t.match(await ask({ DropTable: { database, table } }), { status: 200 }, table);
+  }
+});
+
 overEach("an or computes its second term only where the first is not met", async (t, { ask }) => {
   await ask(createTable("items", { id: "int", tenant: "varchar(20)", weight: "bigint" }));
   const row = `{"id":1,"tenant":"acme","weight":${largest}}`;

@@ -254,7 +254,7 @@ function mayInsertMany(
   if (values.length < ROWS_PER_STATEMENT || isView) return false;
   const [own] = rows(
     session.connection,
-    sql`select 1 from pragma_foreign_key_list(${name}, ${schema})
+    sql`select 1 from temp.pragma_foreign_key_list(${name}, ${schema})
       where "table" = ${name} collate nocase limit 1`,
   );
   return own === undefined;
@@ -374,7 +374,7 @@ export function isInForeignKey(context: SqliteContext, table: string): boolean {
 /** The column that a part of a foreign key refers to. By default, it is of the primary key. */
 export function referencedSql(schema: string): Fragment {
   return sql`coalesce(reference."to", (select "name"
-    from pragma_table_info(reference."table", ${schema}) where "pk" = reference."seq" + 1))`;
+    from temp.pragma_table_info(reference."table", ${schema}) where "pk" = reference."seq" + 1))`;
 }
 
 /** Foreign keys of a table, and those to it that restrict its changes. */
@@ -389,7 +389,7 @@ function readForeignKeys(
     sql`select entry."name", reference."id", reference."from", reference."table",
         ${referencedSql(schema)}
       from ${sql.id(schema, "sqlite_schema")} as entry
-      join pragma_foreign_key_list(entry."name", ${schema}) as reference
+      join temp.pragma_foreign_key_list(entry."name", ${schema}) as reference
       where entry."type" = 'table' and (entry."name" = ${name}
         or (reference."table" = ${name} and ${action} in ('NO ACTION', 'RESTRICT')))
       order by entry."name", reference."id", reference."seq"`,

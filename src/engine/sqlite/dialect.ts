@@ -106,7 +106,7 @@ function requireUnreferenced({ session, schema }: SqliteContext, name: string): 
   const [referring] = rows(
     session.connection,
     sql`select entry."name" from ${sql.id(schema, "sqlite_schema")} as entry
-      join pragma_foreign_key_list(entry."name", ${schema}) as reference
+      join temp.pragma_foreign_key_list(entry."name", ${schema}) as reference
       where entry."type" = 'table' and entry."name" <> ${name}
         and reference."table" = ${name} collate nocase limit 1`,
   );
@@ -204,9 +204,9 @@ async function describeTable(context: SqliteContext, name: string): Promise<Tabl
     session.connection,
     sql`select "name", "dflt_value",
         (select "table" || '.' || ${referencedSql(schema)}
-          from pragma_foreign_key_list(${name}, ${schema}) as reference
+          from temp.pragma_foreign_key_list(${name}, ${schema}) as reference
           where "from" = info."name" limit 1)
-      from pragma_table_xinfo(${name}, ${schema}) as info`,
+      from temp.pragma_table_xinfo(${name}, ${schema}) as info`,
   );
   const facts = new Map(Array.from(found, (row) => [String(row[0]), row]));
   const text = (value: SQLOutputValue | undefined) => (value == null ? null : String(value));
@@ -243,7 +243,7 @@ function estimateRows(
   const { connection } = session;
   const [kind] = rows(
     connection,
-    sql`select "wr" from pragma_table_list where "schema" = ${schema} and "name" = ${name}`,
+    sql`select "wr" from temp.pragma_table_list where "schema" = ${schema} and "name" = ${name}`,
   );
   if (number === undefined || Number(kind?.[0]) !== 0) return undefined;
   const [id, table] = [sql.raw(number), sql.id(schema, name)];

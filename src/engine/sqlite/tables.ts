@@ -32,7 +32,7 @@ export interface SqliteTable extends Table<SqliteColumn> {
  */
 export function tablesSql(schema: string): Fragment {
   return sql`(select entry."name", entry."type", entry."sql" from ${sql.id(schema, "sqlite_schema")} as entry
-    join pragma_table_list(entry."name") as listed on listed."schema" = ${schema}
+    join temp.pragma_table_list(entry."name") as listed on listed."schema" = ${schema}
     where entry."type" in ('table', 'view') and listed."type" <> 'shadow') as entry`;
 }
 
@@ -86,12 +86,12 @@ function readNewTable(context: SqliteContext, name: string): SqliteTable {
     session.connection,
     sql`select info."name", info."type", declared."type", info."pk" > 0,
         info."notnull" or (info."pk" and not exists (
-          select 1 from pragma_index_list(entry."name", ${schema}) where "origin" = 'pk')),
+          select 1 from temp.pragma_index_list(entry."name", ${schema}) where "origin" = 'pk')),
         info."hidden" > 1, case info."cid" when 0 then entry."sql" end,
         info."cid" = 0 and exists (select 1 from ${sql.id(schema, "sqlite_schema")}
           where "type" = 'trigger' and "tbl_name" = entry."name" collate nocase)
       from ${tablesSql(schema)}
-      join pragma_table_xinfo(entry."name", ${schema}) as info
+      join temp.pragma_table_xinfo(entry."name", ${schema}) as info
       left join ${declared} as declared
         on declared."table" = entry."name" and declared."column" = info."name"
       where entry."name" = ${name} and info."hidden" <> 1
@@ -137,9 +137,9 @@ function readColumn(row: ResultRow, isView: boolean, folded: readonly unknown[])
 function findFolded({ session, schema }: SqliteContext, table: string): unknown[] {
   const parts = rows(
     session.connection,
-    sql`select part."name", part."coll" from pragma_index_list(${table}, ${schema}) as list
-      join pragma_index_xinfo(list."name", ${schema}) as part
-      join pragma_collation_list as known on known."name" = part."coll" collate nocase
+    sql`select part."name", part."coll" from temp.pragma_index_list(${table}, ${schema}) as list
+      join temp.pragma_index_xinfo(list."name", ${schema}) as part
+      join temp.pragma_collation_list as known on known."name" = part."coll" collate nocase
       where list."unique" = 1 and part."key" = 1 and part."name" is not null`,
   );
   return [...parts].flatMap(({ 0: name, 1: collation }) => {
@@ -161,11 +161,11 @@ function findFolded({ session, schema }: SqliteContext, table: string): unknown[
 function startsIndex({ session, schema }: SqliteContext, table: string, column: string): boolean {
   const [found] = rows(
     session.connection,
-    sql`select exists (select 1 from pragma_index_list(${table}, ${schema}) as list
-        join pragma_index_info(list."name", ${schema}) as part
+    sql`select exists (select 1 from temp.pragma_index_list(${table}, ${schema}) as list
+        join temp.pragma_index_info(list."name", ${schema}) as part
         where list."partial" = 0 and part."seqno" = 0 and part."name" = ${column})
       or (select count(*) = 1 and max("name") = ${column} and max("type") = 'INTEGER'
-        from pragma_table_info(${table}, ${schema}) where "pk" > 0)`,
+        from temp.pragma_table_info(${table}, ${schema}) where "pk" > 0)`,
   );
   return Number(found?.[0]) === 1;
 }
@@ -173,11 +173,11 @@ function startsIndex({ session, schema }: SqliteContext, table: string, column: 
 export function keysSql(schema: string, name: string): Fragment {
   return sql`select "key", "primary", "column" from (
     select '' as "key", 1 as "primary", "name" as "column", "pk" as "place"
-      from pragma_table_xinfo(${name}, ${schema}) where "pk" > 0
+      from temp.pragma_table_xinfo(${name}, ${schema}) where "pk" > 0
     union all
     select list."name", 0, case list."partial" when 0 then part."name" end, part."seqno"
-      from pragma_index_list(${name}, ${schema}) as list
-      join pragma_index_info(list."name", ${schema}) as part
+      from temp.pragma_index_list(${name}, ${schema}) as list
+      join temp.pragma_index_info(list."name", ${schema}) as part
       where list."unique" = 1 and list."origin" <> 'pk'
   ) order by "primary" desc, "key", "place"`;
 }
