@@ -46,7 +46,7 @@ t.beforeEach(() => void shared.stub.take());
 
 t.test("every check of the suite holds", { timeout: 120_000 }, async (t) => {
   const stub = await ChromaStub.open(t);
-  await checkSuite(t, "chroma", stub.url, 300);
+  await checkSuite(t, "chroma", stub.url, 1000);
   const left = await fetch(`${stub.url}${databases}`);
   t.notMatch(await left.text(), "gatehouse_test_", "it leaves nothing behind");
 });

@@ -46,7 +46,7 @@ t.beforeEach(() => void shared.stub.take());
 
 t.test("every check of the suite holds", { timeout: 120_000 }, async (t) => {
   const stub = await CouchStub.open(t);
-  await checkSuite(t, "couchdb", stub.url, 400);
+  await checkSuite(t, "couchdb", stub.url, 2500);
   const left = await fetch(`${stub.url}/_all_dbs`);
   t.equal(await left.text(), '["_users"]\n', "it leaves nothing behind");
 });

@@ -63,7 +63,7 @@ t.beforeEach(() => void shared.stub.take());
 
 t.test("every check of the suite holds", { timeout: 120_000 }, async (t) => {
   const stub = await OpenSearchStub.open(t);
-  await checkSuite(t, "opensearch", stub.url, 700);
+  await checkSuite(t, "opensearch", stub.url, 5000);
   const left = await fetch(`${stub.url}/_resolve/index/*`);
   t.notMatch(await left.text(), "gatehouse_test_", "it leaves nothing behind");
 });

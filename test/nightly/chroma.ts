@@ -101,7 +101,7 @@ t.test(
     await install();
     const url = await startChroma(t);
 
-    await t.test("every check of the suite holds", (t) => checkSuite(t, "chroma", url, 300));
+    await t.test("every check of the suite holds", (t) => checkSuite(t, "chroma", url, 1000));
 
     await t.test("the Python client may do what docs/chroma.md says", async (t) => {
       const grants = [

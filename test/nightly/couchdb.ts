@@ -101,10 +101,10 @@ async function openGateway(t: Test, { url, authorization }: Server): Promise<Tes
 }
 
 async function checkServer(t: Test, { url, authorization }: Server): Promise<void> {
-  if (authorization === undefined) return checkSuite(t, "couchdb", url, 400);
+  if (authorization === undefined) return checkSuite(t, "couchdb", url, 2500);
   const file = path.join(temporaryHome(t), "header");
   writeFileSync(file, `Authorization: ${authorization}`, { mode: 0o600 });
-  await checkSuite(t, "couchdb", url, 400, ["--credential-file", file]);
+  await checkSuite(t, "couchdb", url, 2500, ["--credential-file", file]);
 }
 
 const line = z.object({ fact: z.string(), holds: z.boolean(), found: z.string().optional() });

@@ -248,7 +248,7 @@ t.test(
     await install();
     const url = await startServer(t);
 
-    await t.test("every check of the suite holds", (t) => checkSuite(t, "opensearch", url, 700));
+    await t.test("every check of the suite holds", (t) => checkSuite(t, "opensearch", url, 5000));
 
     await t.test("the Python client may do what docs/opensearch.md says", async (t) => {
       const grants = [
