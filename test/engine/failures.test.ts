@@ -430,12 +430,16 @@ t.test("a MySQL table without transactions is read-only", async (t) => {
     "create view main.seen as select o.id from main.old as o",
     "create view main.`as ``seen``` as select * from main.seen",
     "create view main.indirect as select id from main.`as ``seen```",
+    "create table main.other (id bigint primary key)",
+    "insert into main.other values (1)",
+    "create view main.joined as select old.id from main.other straight_join main.old",
   );
   refused(t, await ask(insert("old", [{ id: 2 }, { id: 1 }])), 403, "permission_denied");
   for (const table of ["old", "seen", "indirect"]) {
     refused(t, await ask(remove(table)), 403, "permission_denied");
     refused(t, await ask({ Preview: remove(table) }), 403, "permission_denied");
   }
+  refused(t, await ask({ Preview: update("joined", { id: 2 }) }), 403, "permission_denied");
   t.same((await ask(selectAll("old"))).body.data, [{ id: 1 }]);
 });
 

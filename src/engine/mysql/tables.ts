@@ -167,7 +167,7 @@ export async function readChangedTable(context: MysqlContext, name: string): Pro
 }
 
 /** The tables and views in the definition of a view, which the server has rewritten. */
-const viewed = /(?<=\b(?:from|join) \(*)`(?:[^`]|``)+`\.`(?:[^`]|``)+`/g;
+const viewed = /(?<=\b(?:from|(?:straight_)?join) \(*)`(?:[^`]|``)+`\.`(?:[^`]|``)+`/g;
 
 async function hasTransactions({ session, schema }: MysqlContext, name: string): Promise<boolean> {
   const places = new Set([`\`${schema}\`.\`${name}\``]);
