@@ -1,7 +1,6 @@
 import { runCooperatively } from "../base/cooperative-scheduling.ts";
 import { readFailure } from "../base/files/guarded.ts";
-import { watchFile } from "../base/files/watch.ts";
-import { Turns } from "../base/queues.ts";
+import { followFiles } from "../base/files/watch.ts";
 import { Refusal } from "../base/refusal.ts";
 import type { AccessRules, ReloadEvent } from "./access-rules.ts";
 import { diffSteps } from "./diff.ts";
@@ -51,9 +50,8 @@ export async function openAccessFile(
   let isLarge = false;
   let snapshot = emptySnapshot;
   let stale = false;
-  const reloads = new Turns();
-  /** The reload that begins after the current one. */
-  let queued: { reload: Promise<void>; expected: ParsedAccess | undefined } | undefined;
+  /** What this process has written since the last read. */
+  let written: ParsedAccess | undefined;
   const listeners: ((event: ReloadEvent) => void)[] = [];
 
   function notify(event: ReloadEvent): void {
@@ -69,48 +67,26 @@ export async function openAccessFile(
     snapshot = found.snapshot;
   }
 
-  async function reloadNow(expected: ParsedAccess | undefined): Promise<void> {
-    try {
-      const found = await readAccessFile(file, options, expected ?? parsed);
-      if (found.snapshot.version === snapshot.version && !stale) return;
-      const diff = await runCooperatively(diffSteps(snapshot, found.snapshot));
-      if (found !== expected) await options.beforeChange?.();
-      const previous = snapshot;
-      accept(found);
-      stale = false;
-      notify({ kind: "loaded", previous, snapshot, diff });
-    } catch (error) {
-      stale = true;
-      if (!watch.retryAfter(error)) notify({ kind: "failed", file, problems: toProblems(error) });
-    }
+  async function load(): Promise<void> {
+    const expected = written;
+    written = undefined;
+    const found = await readAccessFile(file, options, expected ?? parsed);
+    if (found.snapshot.version === snapshot.version && !stale) return;
+    const diff = await runCooperatively(diffSteps(snapshot, found.snapshot));
+    if (found !== expected) await options.beforeChange?.();
+    const previous = snapshot;
+    accept(found);
+    stale = false;
+    notify({ kind: "loaded", previous, snapshot, diff });
   }
 
-  // One at a time, so that an older read can never replace a newer one. Calls made before the next
-  // one starts share it.
-  function reload(expected = queued?.expected): Promise<void> {
-    queued = { reload: queued?.reload ?? reloads.run(begin), expected };
-    return queued.reload;
-  }
-
-  async function reloadUntilRead(expected?: ParsedAccess): Promise<void> {
-    await reload(expected);
-    await watch.untilRead();
-  }
-
-  function begin(): Promise<void> {
-    const expected = queued?.expected;
-    queued = undefined;
-    return reloadNow(expected);
-  }
-
-  // Watch before the first read, so that no change between the two is missed.
-  const watch = watchFile(file, () => reload());
-  try {
-    await reloads.run(() => readAccessFile(file, options).then(accept));
-  } catch (error) {
-    await watch.close();
-    throw error;
-  }
+  accept(await readAccessFile(file, options));
+  const following = followFiles([file], load, (error) => {
+    stale = true;
+    notify({ kind: "failed", file, problems: toProblems(error) });
+  });
+  // Covers changes between the read and the start of the watch.
+  await following.reload();
   return {
     get snapshot() {
       return snapshot;
@@ -122,29 +98,28 @@ export async function openAccessFile(
       return stale;
     },
     subscribe: (listener) => listeners.push(listener),
-    reload: reloadUntilRead,
+    reload: following.reload,
     async change(plan, change) {
       if (options.isReadOnly) throw new Refusal("access_file_read_only");
-      const reloadAll = (expected?: ParsedAccess) =>
-        Promise.all([reloadUntilRead(expected), options.broadcastReload?.()]);
+      const reloadAll = (expected = written) => {
+        written = expected;
+        return Promise.all([following.reload(), options.broadcastReload?.()]);
+      };
       // Reloads an edit by hand on its own, so that the log and the audit know it from the change.
       // Other processes may not have seen an edit that this one has. Not while the file is locked,
       // since one of them may be starting.
       await options.broadcastReload?.();
       const settings = { ...change, checkRead: options.checkRead };
       try {
-        const written = await changeAccessFile(file, plan, settings, parsed, reloadAll);
-        await reloadAll(written);
-        return written;
+        const result = await changeAccessFile(file, plan, settings, parsed, reloadAll);
+        await reloadAll(result);
+        return result;
       } catch (error) {
         const isReadOnly = error instanceof Refusal && error.code === "access_file_read_only";
         if (isReadOnly) options.warn?.(`a change could not be written: ${error.detail}`);
         throw error;
       }
     },
-    async close() {
-      await watch.close();
-      await reloads.end();
-    },
+    close: following.close,
   };
 }

@@ -111,30 +111,26 @@ export function openLiveConfiguration(
   let running = loaded.configuration;
   let isRefused = false;
 
-  async function reloadNow(): Promise<void> {
-    try {
-      const read = readAgain(loaded, options);
-      if (read.file !== undefined && loaded.file === undefined) {
-        hooks.onReload({ kind: "found", file: read.file });
-        return;
-      }
-      const changes = changesBetween(running, read.configuration);
-      if (changes.length === 0 && !isRefused) return;
-      if (changes.some(({ isLive }) => isLive)) {
-        running = withLiveChanges(running, read.configuration, changes);
-        await hooks.apply(running);
-      }
-      isRefused = false;
-      hooks.onReload({ kind: "loaded", changes });
-    } catch (error) {
-      if (!(error instanceof ConfigurationError)) throw error;
-      isRefused = true;
-      const isKnown = following.retryAfter(error);
-      if (!isKnown) hooks.onReload({ kind: "refused", problems: error.problems });
+  async function load(): Promise<void> {
+    const read = readAgain(loaded, options);
+    if (read.file !== undefined && loaded.file === undefined) {
+      hooks.onReload({ kind: "found", file: read.file });
+      return;
     }
+    const changes = changesBetween(running, read.configuration);
+    if (changes.length === 0 && !isRefused) return;
+    if (changes.some(({ isLive }) => isLive)) {
+      running = withLiveChanges(running, read.configuration, changes);
+      await hooks.apply(running);
+    }
+    isRefused = false;
+    hooks.onReload({ kind: "loaded", changes });
   }
 
   const watched = loaded.file === undefined ? new Set(defaultFiles(options)) : [loaded.file];
-  const following = followFiles(watched, reloadNow);
-  return following;
+  return followFiles(watched, load, (error) => {
+    if (!(error instanceof ConfigurationError)) throw error;
+    isRefused = true;
+    hooks.onReload({ kind: "refused", problems: error.problems });
+  });
 }

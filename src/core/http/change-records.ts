@@ -9,7 +9,7 @@ import type { Change } from "../access/record-change.ts";
 import { isoTime } from "../base/clock.ts";
 import { appendWhole, ownerName, parseLine, readGuardedBytes } from "../base/files/guarded.ts";
 import { withLock } from "../base/files/lock.ts";
-import { watchFile } from "../base/files/watch.ts";
+import { followFiles } from "../base/files/watch.ts";
 import { type Audit, appendChange } from "../observe/audit.ts";
 import { type AuditedChange, type Author, auditedChange, author } from "../observe/audit-line.ts";
 import type { Log } from "../observe/log.ts";
@@ -231,23 +231,20 @@ export function openChangeJournal(options: {
 
   async function drain(): Promise<void> {
     if (!existsSync(notes)) return;
-    try {
-      await takeNotes(notes, async (taken) => {
-        for (const { at, author, changes = [], accessVersion, step, unlocked } of taken) {
-          if (unlocked !== undefined) unlock(unlocked);
-          if (step !== undefined) remember(step);
-          if (author !== undefined) write(author, changes, accessVersion, at);
-        }
-        if (taken.some(({ author }) => author !== undefined)) await audit.flush();
-      });
-    } catch (error) {
-      if (watch?.retryAfter(error)) return;
-      log.error({ file: notes, err: error }, "changes by commands are not in the audit yet");
-    }
+    await takeNotes(notes, async (taken) => {
+      for (const { at, author, changes = [], accessVersion, step, unlocked } of taken) {
+        if (unlocked !== undefined) unlock(unlocked);
+        if (step !== undefined) remember(step);
+        if (author !== undefined) write(author, changes, accessVersion, at);
+      }
+      if (taken.some(({ author }) => author !== undefined)) await audit.flush();
+    });
   }
 
-  const watch = isFirst ? watchFile(notes, drain) : undefined;
-  if (isFirst) void drain();
+  const following = followFiles(isFirst ? [notes] : [], drain, (error) =>
+    log.error({ file: notes, err: error }, "changes by commands are not in the audit yet"),
+  );
+  if (isFirst) void following.reload();
 
   return {
     /** Called before the version is written, so that no process reads it unnoted. */
@@ -278,15 +275,15 @@ export function openChangeJournal(options: {
       // Read now, because the file may have another owner later.
       const author: Author = { kind: "file", name: ownerName(accessFile) };
       const notedSince = performance.now() - NOTE_LASTS_MS;
-      judging = judging.then(drain).then(() => {
+      judging = judging.then(following.reload).then(() => {
         if (isNoted(previous.version, snapshot.version, notedSince)) return;
         write(author, describeDiff(diff), snapshot.version);
       });
     },
     async close(): Promise<void> {
-      await watch?.close();
+      await following.close();
       await judging;
-      if (isFirst) await drain();
+      if (isFirst) await following.reload();
     },
   };
 }

@@ -115,25 +115,22 @@ export async function createSecureServer(
   }
 
   async function load(): Promise<void> {
-    try {
-      const found = await readCertificate(files, checkRead);
-      if (found.cert !== inForce.cert || found.key !== inForce.key) {
-        server.setSecureContext({ ...tls, cert: found.cert, key: found.key });
-        inForce = found;
-        log.info(describe(files, found), "TLS certificate reloaded");
-      }
-      failure = undefined;
-      announce(found);
-    } catch (error) {
-      failure = errorMessage(error);
-      if (following.retryAfter(error)) return;
-      log.error({ reason: failure }, "TLS certificate refused: the last good one stays in force");
-      onFailure?.();
+    const found = await readCertificate(files, checkRead);
+    if (found.cert !== inForce.cert || found.key !== inForce.key) {
+      server.setSecureContext({ ...tls, cert: found.cert, key: found.key });
+      inForce = found;
+      log.info(describe(files, found), "TLS certificate reloaded");
     }
+    failure = undefined;
+    announce(found);
   }
 
   announce(first);
-  const following = followFiles([files.certificate, files.key], load);
+  const following = followFiles([files.certificate, files.key], load, (error) => {
+    failure = errorMessage(error);
+    log.error({ reason: failure }, "TLS certificate refused: the last good one stays in force");
+    onFailure?.();
+  });
   return {
     server,
     reload: following.reload,

@@ -13,7 +13,7 @@ import {
   UnsafeFileError,
 } from "../base/files/guarded.ts";
 import { lockFilePath, withLock } from "../base/files/lock.ts";
-import { watchFile } from "../base/files/watch.ts";
+import { followFiles } from "../base/files/watch.ts";
 import { parseIfJson } from "../json/exact.ts";
 import { canSign, type KeyStore, type StoredKey, storedKeyShape } from "./key-store.ts";
 
@@ -110,6 +110,6 @@ export function keyFilesIn(directory: string, options: { checkRead: boolean }): 
       });
     },
     propagated: () => delay(PROPAGATION_MS),
-    watch: (onChange) => watchFile(directory, onChange, () => fingerprintOfAll(directory)),
+    watch: async (load, onFailure) => followFiles([directory], load, onFailure, fingerprintOfAll),
   };
 }

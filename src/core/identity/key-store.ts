@@ -11,7 +11,6 @@ import * as z from "zod";
 import { errorMessage } from "../base/client-error.ts";
 import { epochSeconds } from "../base/clock.ts";
 import { invocation } from "../base/product.ts";
-import { Turns } from "../base/queues.ts";
 import { Refusal } from "../base/refusal.ts";
 import {
   importVerifier,
@@ -82,6 +81,10 @@ export type KeyChange =
 type KeyPlan = (keys: readonly StoredKey[]) => Promise<readonly KeyChange[]>;
 
 /** Storage of signing keys, for example a directory of files (`key-file.ts`). */
+interface KeyWatch {
+  close(): Promise<void>;
+}
+
 export interface KeyStore {
   readonly place: string;
   /** Newest first. @throws UnsafeFileError if a key cannot be used */
@@ -93,11 +96,8 @@ export interface KeyStore {
   change(plan: KeyPlan): Promise<void>;
   /** Resolves once every gateway on this store verifies with the latest changes. */
   propagated(): Promise<void>;
-  watch(onChange: () => Promise<void>): {
-    close(): Promise<void>;
-    /** As of a watched file (core/base/files/watch.ts). */
-    retryAfter?(error: unknown): boolean;
-  };
+  /** Calls `load` after each change, one call at a time. */
+  watch(load: () => Promise<void>, onFailure: (error: unknown) => void): Promise<KeyWatch>;
 }
 
 /** A running gateway may still sign with a retired key for this time. */
@@ -297,11 +297,6 @@ export async function openKeyRing(
   return loadKeyRing(store, algorithm);
 }
 
-/** Rethrows errors of an unreachable store, so that an unknown change does not count as applied. */
-function requireReachable(error: unknown): void {
-  if (error instanceof Refusal && error.code === "store_unreachable") throw error;
-}
-
 export type LiveKeyRing = Awaited<ReturnType<typeof openLiveKeyRing>>;
 
 /**
@@ -328,9 +323,8 @@ export async function openLiveKeyRing(
     ? openKeyRing(store, algorithm, onReplaced)
     : loadKeyRing(store, algorithm));
   let failure: string | undefined;
-  const reloads = new Turns();
 
-  async function reload(): Promise<void> {
+  async function load(): Promise<void> {
     try {
       const { keys } = ring;
       ring = await loadKeyRing(store, algorithm);
@@ -339,20 +333,14 @@ export async function openLiveKeyRing(
       onReload(isChanged);
     } catch (error) {
       failure = errorMessage(error);
-      if (watch.retryAfter?.(error) !== true) onFailure(error);
-      requireReachable(error);
-      const names = await store.names().catch((error: unknown): string[] => {
-        requireReachable(error);
-        return [];
-      });
+      const names = await store.names();
       // If the signer is among the deleted keys, the last good ones stay.
       if (names.includes(ring.signer.kid)) ring = ring.only(new Set(names));
+      throw error;
     }
   }
 
-  const watch: ReturnType<KeyStore["watch"]> = store.watch(() => reloads.run(reload));
-  // Covers changes between the load and the start of the watch.
-  await reloads.end();
+  const watch = await store.watch(load, onFailure);
   return {
     get ring() {
       return ring;
@@ -361,9 +349,6 @@ export async function openLiveKeyRing(
     get failure() {
       return failure;
     },
-    async close(): Promise<void> {
-      await watch.close();
-      await reloads.end();
-    },
+    close: watch.close,
   };
 }

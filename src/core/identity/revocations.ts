@@ -253,31 +253,21 @@ export async function openRevocations(
   let retry: NodeJS.Timeout | undefined;
 
   async function readAndJoin(): Promise<void> {
-    following.note();
     const { revocations } = await readContents(file, checkRead);
     ({ inForce, index, lost } = await runCooperatively(joinSteps(inForce, revocations)));
   }
 
-  async function reloadNow(): Promise<void> {
+  async function load(): Promise<void> {
     clearTimeout(retry);
     const known = lost.length;
-    try {
+    await readAndJoin();
+    if (lost.length > 0) {
+      if (lost.length > known) onLost(lost.length);
+      await addRevocations(file, checkRead, () => lost);
       await readAndJoin();
-      if (lost.length > 0) {
-        if (lost.length > known) onLost(lost.length);
-        await addRevocations(file, checkRead, () => lost);
-        await readAndJoin();
-      }
-      stale = lost.length > 0;
-      failure = undefined;
-    } catch (error) {
-      stale = true;
-      const isKnown = following.retryAfter(error) || errorMessage(error) === failure;
-      failure = errorMessage(error);
-      if (!isKnown) onFailure(error);
-      // No file changes when a full disk has room again.
-      if (lost.length > 0) retry = setTimeout(following.reload, RETRY_MS).unref();
     }
+    stale = lost.length > 0;
+    failure = undefined;
   }
 
   async function addNow(chosen: readonly Choose[]): Promise<void> {
@@ -305,7 +295,14 @@ export async function openRevocations(
     return next.added;
   }
 
-  const following = followFiles([file], reloadNow);
+  const following = followFiles([file], load, (error) => {
+    stale = true;
+    const isKnown = errorMessage(error) === failure;
+    failure = errorMessage(error);
+    if (!isKnown) onFailure(error);
+    // No file changes when a full disk has room again.
+    if (lost.length > 0) retry = setTimeout(following.reload, RETRY_MS).unref();
+  });
   return {
     isRevoked: (token) => index.isRevoked(token),
     earliestIssue: (username) => index.earliestIssue(username),

@@ -6,7 +6,6 @@ import { epochSeconds, writtenTime } from "../base/clock.ts";
 import { runCooperatively, type Steps, visitEach } from "../base/cooperative-scheduling.ts";
 import {
   decodeUtf8,
-  fingerprint,
   isThere,
   parseLine,
   readGuardedBytes,
@@ -14,7 +13,7 @@ import {
   UnsafeFileError,
 } from "../base/files/guarded.ts";
 import { withLock } from "../base/files/lock.ts";
-import { canPass, followFiles } from "../base/files/watch.ts";
+import { followFiles } from "../base/files/watch.ts";
 import { Refusal } from "../base/refusal.ts";
 import { identify, isOpaque } from "./authenticate.ts";
 import type { Revocations } from "./revocations.ts";
@@ -137,23 +136,12 @@ export async function openTokenInventory(
   file: string,
   options: { readonly checkRead: boolean; readonly onFailure: (error: unknown) => void },
 ): Promise<LiveTokenInventory> {
-  let seen: string | undefined = fingerprint(file);
-
-  async function reloadIfChanged(): Promise<void> {
-    const now = fingerprint(file);
-    if (now === seen) return;
-    seen = now;
-    try {
-      inventory.index = await readTokens(file, options);
-    } catch (error) {
-      if (canPass(error)) seen = "unread";
-      if (!retryAfter(error)) options.onFailure(error);
-    }
+  async function load(): Promise<void> {
+    inventory.index = await readTokens(file, options);
   }
 
   const index = await readTokens(file, options);
-  const { reload, retryAfter, close } = followFiles([file], reloadIfChanged);
-  const inventory = { index, reload, close };
+  const inventory = { index, ...followFiles([file], load, options.onFailure) };
   return inventory;
 }
 

@@ -1,5 +1,5 @@
 import { errorMessage } from "../base/client-error.ts";
-import { watchFile } from "../base/files/watch.ts";
+import { followFiles } from "../base/files/watch.ts";
 import { readCredential } from "../config/resolve.ts";
 import type { Configuration } from "../config/schema.ts";
 import type { Log } from "../observe/log.ts";
@@ -38,17 +38,15 @@ export function openUpstreamCredential(
   if (credential === undefined) return readUpstreamCredential(configuration);
   const { header, file } = credential;
   const read = () => readCredential(file, configuration.auth.check_permissions);
-  const watch = watchFile(file, () => {
-    try {
-      value = read();
-      log.info({ file }, "the credential for the upstream was read again");
-    } catch (error) {
-      if (watch.retryAfter(error)) return;
-      const reason = errorMessage(error);
-      log.error({ file, reason }, "the credential was refused: the last good one stays in force");
-    }
+  const load = () => {
+    value = read();
+    log.info({ file }, "the credential for the upstream was read again");
+  };
+  const following = followFiles([file], load, (error) => {
+    const reason = errorMessage(error);
+    log.error({ file, reason }, "the credential was refused: the last good one stays in force");
   });
-  opened.defer(() => watch.close());
+  opened.defer(() => following.close());
   let value = read();
   return {
     header: header.toLowerCase(),

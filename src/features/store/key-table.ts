@@ -1,3 +1,5 @@
+import { Turns } from "../../core/base/queues.ts";
+import { Refusal } from "../../core/base/refusal.ts";
 import {
   canSign,
   type KeyChange,
@@ -84,12 +86,19 @@ export function keysInStore(
     },
     // A change resolves only when it is in force at every replica.
     propagated: async () => {},
-    watch(onChange) {
-      listener = onChange;
-      if (hasMissedChange) void onChange();
+    async watch(load, onFailure) {
+      const loads = new Turns();
+      listener = () =>
+        loads.run(load).catch((error: unknown) => {
+          onFailure(error);
+          // An unknown change does not count as applied.
+          if (error instanceof Refusal && error.code === "store_unreachable") throw error;
+        });
+      if (hasMissedChange) await listener();
       return {
         async close() {
           listener = undefined;
+          await loads.end();
         },
       };
     },

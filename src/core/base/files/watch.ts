@@ -12,6 +12,8 @@ const SETTLE_MS = 100;
 const PAUSE_MS = 10_000;
 /** A file that keeps changing is read after this time. */
 const PATIENCE_MS = 500;
+/** Differs from each fingerprint, so that the file is read again. */
+const UNSETTLED = "unsettled";
 
 /** Errors of the file system that can pass while the file stays as it is. */
 const passingCodes = new Set(["EMFILE", "ENFILE", "ENOMEM", "EIO", "ESTALE", "ETIMEDOUT"]);
@@ -34,23 +36,6 @@ function watchDirectory(directory: string, onReport: () => void) {
     .on("error", () => {});
 }
 
-interface FileWatch {
-  /**
-   * Records the current state as seen; for a caller that is about to read the file without having
-   * been notified. Otherwise a file that is created, read and deleted at once would look unchanged.
-   */
-  note(): void;
-  /**
-   * Calls `onSettled` again soon after a read has failed, if the error can pass.
-   *
-   * @returns true if the failed read was itself such a call, and the error is known
-   */
-  retryAfter(error: unknown): boolean;
-  /** Resolves once no failed read is to be repeated. */
-  untilRead(): Promise<void>;
-  close(): Promise<void>;
-}
-
 /**
  * Calls `onSettled` each time `file` has changed and then stayed unchanged for 100 ms, at the
  * latest 500 ms after the first change. Watching the directory also covers files that are renamed
@@ -63,14 +48,11 @@ export function watchFile(
   file: string,
   onSettled: () => unknown,
   look: () => Fingerprint = () => fingerprint(file),
-): FileWatch {
+) {
   let seen = look();
   let changing: { since: number; last: Fingerprint } | undefined;
   let timer: NodeJS.Timeout | undefined;
   let pause: NodeJS.Timeout | undefined;
-  let retry: NodeJS.Timeout | undefined;
-  let isRetrying = false;
-  let isClosed = false;
 
   function checkSettled(): void {
     if (changing === undefined) return;
@@ -83,8 +65,7 @@ export function watchFile(
     }
     changing = undefined;
     // Systems with coarse times may not show a change just after a look.
-    seen = still ? now : "changing";
-    isRetrying = false;
+    seen = still ? now : UNSETTLED;
     // The path may lead to another directory now.
     if (pause === undefined) {
       void watcher.close();
@@ -99,13 +80,6 @@ export function watchFile(
     if (now === seen) return;
     changing = { since: performance.now(), last: now };
     timer = setTimeout(checkSettled, SETTLE_MS);
-  }
-
-  async function readAgain(): Promise<void> {
-    retry = undefined;
-    await onSettled();
-    // After a success, the next failure is news.
-    isRetrying = retry !== undefined;
   }
 
   /**
@@ -128,25 +102,15 @@ export function watchFile(
   const poll = setInterval(notice, POLL_MS);
 
   return {
-    note() {
-      if (changing === undefined) seen = look();
+    /**
+     * Records the current state as seen; for a caller that is about to read the file without having
+     * been notified. Otherwise a file that is created, read and deleted at once would look unchanged.
+     */
+    note(): void {
+      if (changing === undefined && seen !== UNSETTLED) seen = look();
     },
-    retryAfter(error) {
-      const wasRetrying = isRetrying;
-      // A read may fail while the watch is being closed.
-      isRetrying = canPass(error) && !isClosed;
-      clearTimeout(retry);
-      if (isRetrying) retry = setTimeout(readAgain, RETRY_MS);
-      return isRetrying && wasRetrying;
-    },
-    async untilRead() {
-      while (isRetrying) await delay(SETTLE_MS);
-    },
-    async close() {
-      isClosed = true;
-      isRetrying = false;
+    async close(): Promise<void> {
       clearInterval(poll);
-      clearTimeout(retry);
       clearTimeout(timer);
       clearTimeout(pause);
       await watcher.close();
@@ -155,23 +119,61 @@ export function watchFile(
 }
 
 /**
- * Calls `load` each time one of the files has changed, and for each `reload`. The calls run one at a
- * time, so that an older read can never replace a newer one.
+ * Calls `load` each time one of the files has changed, for each `reload`, and again soon after an
+ * error that can pass. The calls run one at a time, so that an older read can never replace a newer
+ * one, and those who ask before the next one starts share it.
+ *
+ * @param onFailure called with each error of `load`, but once for an error that can pass
+ * @param look what identifies a state of a file
  */
-export function followFiles(files: Iterable<string>, load: () => Promise<void>) {
+export function followFiles(
+  files: Iterable<string>,
+  load: () => unknown,
+  onFailure: (error: unknown) => void,
+  look: (file: string) => Fingerprint = fingerprint,
+) {
   const loads = new Turns();
-  const reload = (): Promise<void> => loads.run(load);
-  const watches = Array.from(files, (file) => watchFile(file, reload));
+  let queued: Promise<void> | undefined;
+  let retry: NodeJS.Timeout | undefined;
+  let isRetrying = false;
+  let isClosed = false;
+
+  async function loadNow(): Promise<void> {
+    queued = undefined;
+    clearTimeout(retry);
+    for (const watch of watches) watch.note();
+    const wasRetrying = isRetrying;
+    try {
+      await load();
+      isRetrying = false;
+    } catch (error) {
+      // A read may fail while the watch is being closed.
+      isRetrying = canPass(error) && !isClosed;
+      if (isRetrying) retry = setTimeout(reload, RETRY_MS);
+      if (!isRetrying || !wasRetrying) onFailure(error);
+    }
+  }
+
+  function reload(): Promise<void> {
+    queued ??= loads.run(loadNow);
+    return queued;
+  }
+
+  const onSettled = () => {
+    isRetrying = false;
+    return reload();
+  };
+  const watches = Array.from(files, (file) => watchFile(file, onSettled, () => look(file)));
   return {
+    /** Resolves once no failed read is to be repeated. */
     async reload(): Promise<void> {
       await reload();
-      await Promise.all(watches.map((watch) => watch.untilRead()));
+      while (isRetrying) await delay(SETTLE_MS);
     },
-    note(): void {
-      for (const watch of watches) watch.note();
-    },
-    retryAfter: (error: unknown) => watches.some((watch) => watch.retryAfter(error)),
     async close(): Promise<void> {
+      isClosed = true;
+      isRetrying = false;
+      clearTimeout(retry);
       await Promise.all(watches.map((watch) => watch.close()));
       await loads.end();
     },
