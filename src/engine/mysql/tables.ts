@@ -156,13 +156,13 @@ export async function tableMissing(
   return new EngineRefusal(...failed({ schema, tables: [name] }, undefined, reason));
 }
 
-/** Refuses a storage engine that cannot roll back, since half of a query could remain. */
+/** Refuses what the server does not roll back, since half of a query could remain. */
 export async function readChangedTable(context: MysqlContext, name: string): Promise<MysqlTable> {
   const table = await readTable(context, name);
   if (table.isTransactional ?? (await hasTransactions(context, name))) return table;
   throw new EngineRefusal(
     "permission_denied",
-    `Table ${name} has a storage engine without transactions, so it is read-only`,
+    `Table ${name} is a sequence or has a storage engine without transactions, so it is read-only`,
   );
 }
 
@@ -175,8 +175,9 @@ async function hasTransactions({ session, schema }: MysqlContext, name: string):
     const [, ofSchema = "", table = ""] =
       /^`(.+)`\.`(.+)`$/.exec(place.replaceAll("``", "`")) ?? [];
     const [[transactions, definition] = []] = await session.rows(sql`
-      select engines.transactions, (select view_definition from information_schema.views
-        where table_schema = ${ofSchema} and table_name = ${table})
+      select if(tables.table_type = 'SEQUENCE', 'NO', engines.transactions),
+        (select view_definition from information_schema.views
+          where table_schema = ${ofSchema} and table_name = ${table})
       from information_schema.tables
       left join information_schema.engines on engines.engine = tables.engine
       where tables.table_schema = ${ofSchema} and tables.table_name = ${table}`);
