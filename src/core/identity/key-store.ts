@@ -80,11 +80,11 @@ export type KeyChange =
 /** Plans changes from the keys, newest first, under the store's lock. Throws a Refusal to abort. */
 type KeyPlan = (keys: readonly StoredKey[]) => Promise<readonly KeyChange[]>;
 
-/** Storage of signing keys, for example a directory of files (`key-file.ts`). */
 interface KeyWatch {
   close(): Promise<void>;
 }
 
+/** Storage of signing keys, for example a directory of files (`key-file.ts`). */
 export interface KeyStore {
   readonly place: string;
   /** Newest first. @throws UnsafeFileError if a key cannot be used */
