@@ -774,6 +774,7 @@ const others: readonly (readonly [title: string, read: () => Uses, expected: str
   ],
   ...[
     { "index.ingestion_source.type": "kafka" },
+    { max_regex_length: 100_000 },
     { analysis: { filter: { f: { type: "synonym", synonyms_path: "a.txt" } } } },
     { "analysis.char_filter.f": { mappings_path: "opensearch.yml" } },
   ].map((settings) => {

@@ -805,9 +805,10 @@ function someMember(value: Json, test: (name: string, value: Json) => boolean): 
 /**
  * Settings that let documents or searches pass through a pipeline, or reach what is not of the index:
  * a snapshot, a stream, a list of synonyms of the server, or a file in its configuration directory.
+ * With a larger `max_regex_length`, a search can end the server.
  */
 const wideSetting =
-  /^(?:(?:default|final)_pipeline|searchable_snapshot|ingestion_source|synonyms_set|user_dictionary|rule_files|.*_path)$/;
+  /^(?:(?:default|final)_pipeline|searchable_snapshot|ingestion_source|synonyms_set|user_dictionary|rule_files|max_regex_length|.*_path)$/;
 
 /** True for a setting, nested or written with dots, one of whose words is meant. */
 function someSetting(settings: Json, isMeant: (word: string) => boolean): boolean {
