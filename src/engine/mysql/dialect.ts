@@ -70,7 +70,6 @@ import {
   dropDatabase,
   keysSql,
   listDatabases,
-  type MysqlColumn,
   type MysqlTable,
   readChangedTable,
   readTable,
@@ -113,7 +112,6 @@ async function describeTable(context: MysqlContext, name: string): Promise<Table
       const isMark = readMark(remark ?? "") !== undefined;
       return {
         ...column,
-        isSerial: column.isIdentity,
         labels: column.kind.labels,
         // MariaDB reports a missing default as a word.
         default: session.server.isMariaDb && value === "NULL" ? undefined : value,
@@ -169,7 +167,7 @@ async function findTarget(context: MysqlContext, name: string): Promise<Target<R
         return await insertEach(target, table, values, how);
       }
       const tail = onDuplicateSql(conflict);
-      await insertRows<MysqlColumn, Raw>(destination, values, { ...options, tail });
+      await insertRows(destination, values, { ...options, tail });
       // All rows count as affected, inserted or updated.
       return { affected: values.length };
     },
@@ -209,7 +207,7 @@ async function insertEach(
   for (const row of values) {
     const how = { ...options, tail, all: values };
     try {
-      await insertRows<MysqlColumn, Raw>({ session, table, name }, [row], how);
+      await insertRows({ session, table, name }, [row], how);
     } catch (error) {
       if (skipped === undefined || !isDuplicate(error)) throw error;
       // A trigger may have met the unique key of another table.

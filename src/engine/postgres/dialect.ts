@@ -58,7 +58,7 @@ import {
   visibleSchema,
 } from "./databases.ts";
 import { failures } from "./failures.ts";
-import { findKind, type PostgresColumn, type PostgresKind, type PostgresTable } from "./kinds.ts";
+import { findKind, type PostgresKind, type PostgresTable } from "./kinds.ts";
 import {
   compile,
   compiler,
@@ -112,7 +112,7 @@ async function describeTable(context: PostgresContext, name: string): Promise<Ta
     Array.from(columns.values(), (column) => {
       const [value, references, remark] = known.get(column.name) ?? [];
       const facts = { labels: column.kind.labels, default: value, references, comment: remark };
-      return { ...column, isSerial: column.isIdentity, ...facts };
+      return { ...column, ...facts };
     }),
     keys,
     { isView: !isTable, comment, rows: rows == null ? undefined : Math.round(Number(rows)) },
@@ -143,12 +143,12 @@ async function findTarget(
 
 function insert(
   { session, schema }: PostgresContext,
-  destination: Destination<PostgresColumn, string>,
+  destination: Destination<string>,
   values: readonly Row[],
   { conflict, returning }: Insertion<string>,
 ): Promise<Changed> {
   const { name } = destination.table;
-  const options: InsertOptions<PostgresColumn, string> = {
+  const options: InsertOptions<string> = {
     valuesPerStatement: VALUES_PER_STATEMENT,
     all: values,
     endsWithRow: conflict === undefined,
@@ -164,9 +164,9 @@ function insert(
 
 /** Rows of one statement must not conflict with each other. */
 async function insertGroups(
-  destination: Destination<PostgresColumn, string>,
+  destination: Destination<string>,
   parts: Iterable<Row[]>,
-  options: InsertOptions<PostgresColumn, string>,
+  options: InsertOptions<string>,
 ): Promise<Changed> {
   let affected = 0;
   const data: string[] = [];

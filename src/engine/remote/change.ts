@@ -247,7 +247,7 @@ export async function readWithKeys<Leased extends Answering<Raw>, Raw, Found ext
   return { ...table, keys: await readKeys(context.session, keysSql(context.schema, name)) };
 }
 
-export interface InsertOptions<Found extends Column, Raw> {
+export interface InsertOptions<Raw> {
   /** All rows of the query, if these are only some. */
   readonly all?: readonly Row[];
   /** True if nothing follows the insertion of a single row without a number of its own. */
@@ -264,18 +264,14 @@ export interface InsertOptions<Found extends Column, Raw> {
   /** Called with the error of the statement that inserts `part`. */
   noteRow?(error: unknown, part: readonly Row[], all: readonly Row[]): void;
   /** Called with the numbers that rows have just set in the identity column. */
-  onNumbers?(identity: Found, numbers: readonly (CellValue | undefined)[]): Promise<void>;
+  onNumbers?(identity: Column, numbers: readonly (CellValue | undefined)[]): Promise<void>;
 }
 
 const ofDefault = sql`default`;
 const ofNull = sql`null`;
 const nothing = sql``;
 
-export interface Destination<Found extends Column, Raw> {
-  readonly session: StatementRunner<Raw>;
-  readonly name: Fragment;
-  readonly table: Table<Found>;
-}
+export type Destination<Raw> = Pick<Target<Raw>, "session" | "name" | "table">;
 
 interface Layout {
   readonly columns: readonly Column[];
@@ -287,10 +283,10 @@ interface Layout {
 const layouts = new ByShape<Layout>();
 
 /** Inserts rows in order. A column that a row omits gets its default or null. */
-export async function insertRows<Found extends TargetColumn<Raw>, Raw>(
-  destination: Destination<Found, Raw>,
+export async function insertRows<Raw>(
+  destination: Destination<Raw>,
   values: readonly Row[],
-  options: InsertOptions<Found, Raw>,
+  options: InsertOptions<Raw>,
 ): Promise<Changed> {
   const { session, table } = destination;
   const { returning, onNumbers, all = values } = options;
@@ -328,8 +324,8 @@ export async function insertRows<Found extends TargetColumn<Raw>, Raw>(
 /** Rows that are looked at in one turn of the event loop. */
 const ROWS_PER_TURN = 16_384;
 
-async function planInsert<Found extends Column>(
-  { name, table }: Pick<Destination<Found, unknown>, "name" | "table">,
+async function planInsert<Raw>(
+  { name, table }: Destination<Raw>,
   rows: readonly Row[],
   all: readonly Row[],
   alias: Fragment | undefined,
@@ -382,11 +378,11 @@ function givesNumber(row: Row, identity: Column): boolean {
   return (cellIn(row, identity.name) ?? null) !== null;
 }
 
-function* insertStatements<Found extends Column, Raw>(
+function* insertStatements<Raw>(
   rows: readonly Row[],
   all: readonly Row[],
   { columns, head, around }: Layout,
-  options: InsertOptions<Found, Raw>,
+  options: InsertOptions<Raw>,
 ): Generator<{ readonly statement: Fragment; readonly part: readonly Row[] }> {
   const { tail = nothing, nextNumber = ofDefault, returning } = options;
   const answered = returning === undefined ? nothing : sql` returning ${namesSql(returning)}`;
@@ -408,7 +404,7 @@ function* splitParts(
   {
     valuesPerStatement,
     lengthPerStatement = Number.POSITIVE_INFINITY,
-  }: Pick<InsertOptions<never, never>, "valuesPerStatement" | "lengthPerStatement">,
+  }: Pick<InsertOptions<never>, "valuesPerStatement" | "lengthPerStatement">,
 ): Generator<Row[]> {
   const mostRows = Math.max(1, Math.floor(valuesPerStatement / columnCount));
   let part: Row[] = [];

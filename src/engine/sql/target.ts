@@ -203,7 +203,7 @@ interface ColumnFacts {
   readonly type: string;
   readonly isKey: boolean;
   readonly isNullable: boolean;
-  readonly isSerial: boolean | undefined;
+  readonly isIdentity?: boolean | undefined;
   /** The type that says how values are written, if `type` does not. */
   readonly valueType?: string | undefined;
   readonly isComputed?: boolean | undefined;
@@ -233,7 +233,7 @@ export function describe(
     .filter((names) => names.length > 0 && names.every((name) => visible.has(name)));
   const isUnique = (name: string) => known.some((names) => names.length === 1 && names[0] === name);
   return {
-    columns: columns.map(({ name, type, isKey, isNullable, isSerial, ...facts }) => ({
+    columns: columns.map(({ name, type, isKey, isNullable, isIdentity, ...facts }) => ({
       name,
       type,
       primary_key: isKey,
@@ -241,9 +241,9 @@ export function describe(
       ...(facts.valueType && { value_type: facts.valueType }),
       ...(facts.labels && { labels: facts.labels }),
       ...(isUnique(name) && !isKey && { unique: true }),
-      ...(isSerial && { serial: true }),
+      ...(isIdentity && { serial: true }),
       ...(facts.isComputed && { computed: true }),
-      ...(facts.default && !isSerial && { default: facts.default }),
+      ...(facts.default && !isIdentity && { default: facts.default }),
       ...(facts.references && { references: facts.references }),
       ...(facts.comment && { comment: facts.comment }),
     })),

@@ -213,7 +213,7 @@ async function describeTable(context: SqliteContext, name: string): Promise<Tabl
   return describe(
     Array.from(columns.values(), (column) => ({
       ...column,
-      isSerial: isSerial(column.kind),
+      isIdentity: isSerial(column.kind),
       valueType: column.kind.family === "any" ? "any" : undefined,
       default: text(facts.get(column.name)?.[1]),
       references: text(facts.get(column.name)?.[2]),
