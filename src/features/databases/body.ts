@@ -15,11 +15,11 @@ import {
   requireOneReadingInSteps,
 } from "../../core/json/one-reading.ts";
 import {
-  type BodyKind,
   isObject,
   type Json,
   type JsonObject,
   type PresetEndpoint,
+  type PresetRequest,
 } from "./preset.ts";
 
 /**
@@ -65,13 +65,6 @@ export function requireMembers(
 export function requireObject(value: Json | undefined, noun = "the body"): JsonObject {
   if (isObject(value)) return value;
   throw badRequest(`${noun} must be an object`);
-}
-
-/** @throws Refusal `bad_request`, or `unknown_member` for a member that is not listed */
-export function readMembers(json: Json | undefined, allowed: ReadonlySet<string>): JsonObject {
-  const object = requireObject(json);
-  requireMembers(object, allowed);
-  return object;
 }
 
 /** For an answer of the upstream that cannot be understood. */
@@ -178,12 +171,9 @@ function isCompressed({ request: { headers } }: Exchange): boolean {
 /** Bodies up to this length are sent from memory, which is faster and can be repeated. */
 const SMALL_UPLOAD_BYTES = 1024 * 1024;
 
-export interface ReadBody {
-  readonly bytes: Buffer;
-  readonly json: Json | undefined;
-}
+export type ReadBody = Pick<PresetRequest, "bytes" | "json" | "members">;
 
-const nothing: ReadBody = { bytes: Buffer.alloc(0), json: undefined };
+const nothing: ReadBody = { bytes: Buffer.alloc(0), json: undefined, members: {} };
 
 /** The only form that is read, so that no two parsers find different boundaries. */
 const related = /^multipart\/related; *boundary=("?)([A-Za-z0-9'_-]{1,70})\1$/i;
@@ -213,10 +203,15 @@ function firstPart(bytes: Buffer, contentType: string): Buffer {
   return Buffer.from(first.replace(jsonPart, ""), "latin1");
 }
 
-async function parse(kind: BodyKind, bytes: Buffer, type = ""): Promise<ReadBody> {
-  if (kind !== "json" && kind !== "optional json") return { bytes, json: undefined };
+async function parse(endpoint: PresetEndpoint, bytes: Buffer, type = ""): Promise<ReadBody> {
+  const { body: kind, members } = endpoint;
+  if (kind !== "json" && kind !== "optional json") return { ...nothing, bytes };
   const isPart = /^multipart\//i.test(type);
-  return { bytes, json: await readAnyJson(isPart ? firstPart(bytes, type) : bytes) };
+  const json = await readAnyJson(isPart ? firstPart(bytes, type) : bytes);
+  if (members === undefined) return { ...nothing, bytes, json };
+  const object = requireObject(json);
+  requireMembers(object, members);
+  return { bytes, json, members: object };
 }
 
 /**
@@ -228,8 +223,9 @@ async function parse(kind: BodyKind, bytes: Buffer, type = ""): Promise<ReadBody
 export async function readBodyFor(
   gateway: Gateway,
   exchange: Exchange,
-  { body: kind = "none", types = ["application/json"] }: PresetEndpoint,
+  endpoint: PresetEndpoint,
 ): Promise<ReadBody | undefined> {
+  const { body: kind = "none", types = ["application/json"] } = endpoint;
   const { headers } = exchange.request;
   if (!hasBody(headers)) {
     if (kind === "json" || kind === "ndjson") throw badRequest("a body is missing");
@@ -247,7 +243,7 @@ export async function readBodyFor(
   const sent = await readBody(exchange, server.max_body_bytes, gateway.budget);
   if (sent.length === 0) throw badRequest("the body is empty");
   const bytes = isGzip ? await inflated(gateway, exchange, sent) : sent;
-  return parse(kind, bytes, headers["content-type"]);
+  return parse(endpoint, bytes, headers["content-type"]);
 }
 
 /** Passes a body on, up to `upstream.max_upload_bytes`. */

@@ -1,5 +1,5 @@
 import type { PermissionClass } from "../../core/query/permissions.ts";
-import { badRequest, brokenAnswer, readMembers, requireMembers } from "./body.ts";
+import { badRequest, brokenAnswer, requireMembers } from "./body.ts";
 import { filteredList } from "./path.ts";
 import {
   type Access,
@@ -13,7 +13,6 @@ import {
   type PresetEndpoint,
   type PresetRequest,
   replyWith,
-  words,
 } from "./preset.ts";
 
 const DEFAULT_TENANT = "default_tenant";
@@ -63,12 +62,7 @@ function readName(value: Json | undefined, member: string, pattern: RegExp): str
   throw badRequest(`${member} must be ${rule}`);
 }
 
-// Chroma takes the elements of an array for the members.
-const nameMembers = new Set(["name"]);
-const forkMembers = new Set(["new_name"]);
 const schemaMembers = new Set(["defaults", "keys"]);
-const creationMembers = new Set(words("name metadata configuration schema get_or_create"));
-const changeMembers = new Set(words("new_name new_metadata new_configuration"));
 
 function namesIn(body: Json | undefined): string[] {
   if (!Array.isArray(body)) throw brokenAnswer("not a list");
@@ -109,12 +103,11 @@ async function planIdentity(request: PresetRequest): Promise<Plan> {
 }
 
 async function planCreation(request: PresetRequest): Promise<Plan> {
-  const body = readMembers(request.json, creationMembers);
-  const { schema = null, get_or_create: isShared = false } = body;
+  const { name, schema = null, get_or_create: isShared = false } = request.members;
   if (isObject(schema)) requireMembers(schema, schemaMembers, "schema");
   else if (schema !== null) throw badRequest("schema must be an object");
   if (typeof isShared !== "boolean") throw badRequest("get_or_create must be true or false");
-  const table = readName(body.name, "name", collectionName);
+  const table = readName(name, "name", collectionName);
   const database = databaseOf(request);
   const creation: Plan = { accesses: [{ permissions: ["CREATE"], database, table }] };
   if (!isShared) return creation;
@@ -175,7 +168,7 @@ function planByName(request: PresetRequest, permission: PermissionClass): Plan {
 
 /** Boundaries and limits on rates apply as for the tenant's first database. */
 function planNewTenant(request: PresetRequest): Plan {
-  const name = readName(readMembers(request.json, nameMembers).name, "name", plainName);
+  const name = readName(request.members.name, "name", plainName);
   const database = databaseName(name, DEFAULT_DATABASE);
   const accesses: readonly Access[] = [{ permissions: ["CREATE DATABASE"], database }];
   return { accesses, isForAdministrators: true };
@@ -188,7 +181,7 @@ function planDatabases(request: PresetRequest): Plan {
 }
 
 function planNewDatabase(request: PresetRequest): Plan {
-  const name = readName(readMembers(request.json, nameMembers).name, "name", plainName);
+  const name = readName(request.members.name, "name", plainName);
   const database = databaseName(request.path.tenant ?? "", name);
   return { accesses: [{ permissions: ["CREATE DATABASE"], database }] };
 }
@@ -210,7 +203,7 @@ function planCount(request: PresetRequest): Plan {
 }
 
 async function planChange(request: PresetRequest): Promise<Plan> {
-  const { new_name: name = null } = readMembers(request.json, changeMembers);
+  const { new_name: name = null } = request.members;
   const renamed = name === null ? [] : [readName(name, "new_name", collectionName)];
   const { name: id = "" } = request.path;
   if (!uuid.test(id)) throw badRequest("a collection is changed by its UUID");
@@ -218,7 +211,7 @@ async function planChange(request: PresetRequest): Promise<Plan> {
 }
 
 async function planFork(request: PresetRequest): Promise<Plan> {
-  const { new_name: name } = readMembers(request.json, forkMembers);
+  const { new_name: name } = request.members;
   return planById(request, ["SELECT"], [readName(name, "new_name", collectionName)]);
 }
 
@@ -235,8 +228,8 @@ function aboutCollection(path: string): PresetEndpoint[] {
 }
 
 const pages = "limit offset";
-const named: EndpointOptions = { names: "body: name", body: "json" };
-const renamed: EndpointOptions = { names: "name of the UUID; body: new_name", body: "json" };
+const named: EndpointOptions = { names: "body: name" };
+const renamed: EndpointOptions = { names: "name of the UUID; body: new_name" };
 
 const endpoints: readonly PresetEndpoint[] = [
   on(
@@ -247,12 +240,12 @@ const endpoints: readonly PresetEndpoint[] = [
   on("GET /api/v2/auth/identity", "every user", planIdentity, {
     names: "databases in the answer",
   }),
-  on("POST /api/v2/tenants", "administrator", planNewTenant, named),
+  on("POST /api/v2/tenants {name}", "administrator", planNewTenant, named),
   on(`GET ${tenantPath}`, "SELECT on a database of the tenant", planTenant),
   on(`GET ${tenantPath}/databases ${pages}`, "every user", planDatabases, {
     names: "databases in the answer",
   }),
-  on(`POST ${tenantPath}/databases`, "CREATE DATABASE", planNewDatabase, named),
+  on(`POST ${tenantPath}/databases {name}`, "CREATE DATABASE", planNewDatabase, named),
   on(`GET ${databasePath}`, "SELECT on anything in it", (request) => ({
     accesses: seeing(request, databaseOf(request)),
   })),
@@ -269,7 +262,8 @@ const endpoints: readonly PresetEndpoint[] = [
     names: "collections, of which it counts those that the caller may read",
   }),
   on(
-    `POST ${databasePath}/collections`,
+    `POST ${databasePath}/collections
+      {name metadata configuration schema get_or_create}`,
     "CREATE, or SELECT with get_or_create if it exists",
     planCreation,
     named,
@@ -277,8 +271,18 @@ const endpoints: readonly PresetEndpoint[] = [
   on(`GET ${namedPath}`, "SELECT", (request) => planByName(request, "SELECT")),
   on(`DELETE ${namedPath}`, "DROP", (request) => planByName(request, "DROP")),
   aboutCollection(`${databasePath}/collections/by-id/:id`),
-  on(`PUT ${namedPath}`, "CREATE on the old and the new name", planChange, renamed),
-  on(`POST ${collectionPath}/fork`, "SELECT, and CREATE on the new name", planFork, renamed),
+  on(
+    `PUT ${namedPath} {new_name new_metadata new_configuration}`,
+    "CREATE on the old and the new name",
+    planChange,
+    renamed,
+  ),
+  on(
+    `POST ${collectionPath}/fork {new_name}`,
+    "SELECT, and CREATE on the new name",
+    planFork,
+    renamed,
+  ),
   aboutCollection(`${collectionPath}/count read_level`),
   aboutCollection(`${collectionPath}/fork_count`),
   aboutCollection(`${collectionPath}/indexing_status`),

@@ -4,7 +4,7 @@ import { Refusal } from "../../core/base/refusal.ts";
 import { parseUnrounded } from "../../core/json/exact.ts";
 import { quoteName } from "../../core/json/fault.ts";
 import type { PermissionClass } from "../../core/query/permissions.ts";
-import { badRequest, readJson, readMembers, requireMembers, requireObject } from "./body.ts";
+import { badRequest, readJson, requireMembers, requireObject } from "./body.ts";
 import { filteredList } from "./path.ts";
 import {
   type Access,
@@ -44,16 +44,10 @@ function accessTo(
   permissions: readonly PermissionClass[],
   element?: number,
 ): Access {
-  return element === undefined ? { permissions, database } : { permissions, database, element };
+  return { permissions, database, element };
 }
 
-/** For requests that name nothing but the database of the path. */
-function needs(...permissions: PermissionClass[]): Planner {
-  return (request) => ({ accesses: [accessTo(request, permissions)] });
-}
-
-const select = needs("SELECT");
-const create = needs("CREATE");
+const select: Planner = (request) => ({ accesses: [accessTo(request, ["SELECT"])] });
 
 /** @throws Refusal `bad_request` */
 function requireList(json: Json | undefined, what: string): readonly Json[] {
@@ -61,10 +55,29 @@ function requireList(json: Json | undefined, what: string): readonly Json[] {
   return json;
 }
 
+/**
+ * Reads each object of a list in a body, in steps.
+ *
+ * @returns how many there are
+ * @throws Refusal
+ */
+async function readEach(
+  body: JsonObject,
+  name: string,
+  read: (object: JsonObject, element: number) => void,
+): Promise<number> {
+  const list = requireList(body[name], name);
+  const readOne = (one: Json, element: number) =>
+    read(requireObject(one, `each of ${name}`), element);
+  await runCooperatively(visitEach(list, readOne));
+  return list.length;
+}
+
 // Documents
 
 /** The id of a document, in either spelling: `_design%2Fa` as one segment, or `_design/a`. */
-function documentId({ path: { doc = "", ddoc } }: PresetRequest): string {
+function documentId({ path: { doc = "", ddoc, checkpoint } }: PresetRequest): string {
+  if (checkpoint !== undefined) return CHECKPOINT + checkpoint;
   return ddoc === undefined ? doc : DESIGN + ddoc;
 }
 
@@ -234,19 +247,13 @@ function planCheckpoint(request: PresetRequest, id: string): Plan {
   return { ...plan, body };
 }
 
-const checkpoint: Planner = (request) =>
-  planCheckpoint(request, CHECKPOINT + (request.path.checkpoint ?? ""));
-
 function withoutPrefix(answer: Json, prefix: string): Json {
   if (!isObject(answer)) return answer;
-  const strip = (id: Json | undefined) =>
-    typeof id === "string" && id.startsWith(prefix) ? CHECKPOINT + id.slice(prefix.length) : id;
-  const { id, _id } = answer;
-  return {
-    ...answer,
-    ...(id === undefined ? {} : { id: strip(id) ?? null }),
-    ...(_id === undefined ? {} : { _id: strip(_id) ?? null }),
-  };
+  const members = Object.entries(answer).map(([name, value]) => {
+    const isId = /^_?id$/.test(name) && typeof value === "string" && value.startsWith(prefix);
+    return [name, isId ? CHECKPOINT + value.slice(prefix.length) : value];
+  });
+  return Object.fromEntries(members);
 }
 
 /**
@@ -262,8 +269,6 @@ function requireNoCheckpoints(ids: readonly Json[]): void {
 
 // Several documents
 
-const bulkMembers = new Set(["docs", "new_edits", "w"]);
-
 const createDocument: Planner = (request) => {
   const document = requireObject(request.json);
   const rights = rightsToWrite(bodyId(document), document, false);
@@ -271,32 +276,25 @@ const createDocument: Planner = (request) => {
 };
 
 const writeDocuments: Planner = async (request) => {
-  const body = readMembers(request.json, bulkMembers);
-  const isReplicated = !readFlag(body.new_edits, "new_edits", true);
-  const documents = requireList(body.docs, "docs");
-  if (documents.length === 0) return { accesses: [accessTo(request, ["INSERT"])] };
+  const isReplicated = !readFlag(request.members.new_edits, "new_edits", true);
   /** The first document with each set of rights. */
   const accesses = new Map<string, Access>();
-  const read = (one: Json, element: number): void => {
-    const document = requireObject(one, "each document");
+  const elements = await readEach(request.members, "docs", (document, element) => {
     const rights = rightsToWrite(bodyId(document), document, isReplicated);
     const key = rights.join();
     if (!accesses.has(key)) accesses.set(key, accessTo(request, rights, element));
-  };
-  await runCooperatively(visitEach(documents, read));
-  return { accesses: [...accesses.values()], elements: documents.length };
+  });
+  if (elements === 0) return { accesses: [accessTo(request, ["INSERT"])] };
+  return { accesses: [...accesses.values()], elements };
 };
 
 const getParameters = "attachments att_encoding_info latest r revs";
-const getMembers = new Set(words(`docs ${getParameters}`));
 
 const getDocuments: Planner = async (request) => {
-  const documents = requireList(readMembers(request.json, getMembers).docs, "docs");
-  const read = (one: Json): void => {
-    requireNoCheckpoints([requireObject(one, "each document").id ?? null]);
-  };
-  await runCooperatively(visitEach(documents, read));
-  return { accesses: [accessTo(request, ["SELECT"])], elements: documents.length };
+  const elements = await readEach(request.members, "docs", ({ id = null }) =>
+    requireNoCheckpoints([id]),
+  );
+  return { accesses: [accessTo(request, ["SELECT"])], elements };
 };
 
 // Lists of documents and views
@@ -342,27 +340,13 @@ function list(isOfIds: boolean): Planner {
 
 function listSeveral(isOfIds: boolean): Planner {
   return async (request) => {
-    const queries = requireList(readMembers(request.json, queriesMembers).queries, "queries");
-    const read = (one: Json): void => {
-      const query = requireObject(one, "each query");
+    const body = requireObject(request.json);
+    requireMembers(body, queriesMembers);
+    const elements = await readEach(body, "queries", (query) => {
       requireMembers(query, viewMembers, "a query");
       if (isOfIds) requireNoCheckpoints(keysIn(query));
-    };
-    await runCooperatively(visitEach(queries, read));
-    return { accesses: [accessTo(request, ["SELECT"])], elements: queries.length };
-  };
-}
-
-const findMembers = new Set(
-  words(`selector limit skip sort fields use_index allow_fallback conflicts r bookmark update stable
-    stale execution_stats partition`),
-);
-
-/** A plan whose body has only listed members. */
-function withMembers(members: ReadonlySet<string>, plan: Planner): Planner {
-  return (request) => {
-    readMembers(request.json, members);
-    return plan(request);
+    });
+    return { accesses: [accessTo(request, ["SELECT"])], elements };
   };
 }
 
@@ -372,8 +356,6 @@ const purge: Planner = (request) => {
   const design = ids.find((id) => id.startsWith(DESIGN)) ?? "";
   return { accesses: [accessTo(request, withDesign(design, ["DELETE", "DROP"]))] };
 };
-
-const indexMembers = new Set(["index", "ddoc", "name", "type", "partitioned", "w"]);
 
 const deleteIndex: Planner = (request) => {
   const { database = "", type = "", index = "" } = request.path;
@@ -386,7 +368,6 @@ const deleteIndex: Planner = (request) => {
   };
 };
 
-const changesMembers = new Set(["doc_ids", "selector"]);
 const feeds = new Set(["normal", "longpoll", "continuous", "live", "eventsource"]);
 /** Built in, or a function of a design document. */
 const changesFilter = /^(?:_doc_ids|_selector|_design|_view|[^_/][^/]*\/[^/]+)$/;
@@ -398,7 +379,6 @@ const changes: Planner = (request) => {
   if (filter !== undefined && !changesFilter.test(filter)) {
     throw badRequest("filter must be <design document>/<function>");
   }
-  if (request.json !== undefined) readMembers(request.json, changesMembers);
   return { accesses: [accessTo(request, ["SELECT"])], isStream: feed !== "normal" };
 };
 
@@ -414,12 +394,11 @@ function listDatabases(nameOf: (item: Json) => Json | undefined): Planner {
   };
 }
 
-const infoMembers = new Set(["keys"]);
 /** CouchDB takes 100 by default. */
 const MOST_KEYS = 1000;
 
-const describeDatabases: Planner = ({ json }) => {
-  const keys = requireList(readMembers(json, infoMembers).keys, "keys");
+const describeDatabases: Planner = ({ members }) => {
+  const keys = requireList(members.keys, "keys");
   if (keys.length > MOST_KEYS) throw badRequest(`keys has more than ${MOST_KEYS} names`);
   const accesses = keys.map((database, element): Access => {
     return { permissions: ["SELECT"], database: requireDatabase(database), element };
@@ -434,16 +413,8 @@ function requireDatabase(name: Json | undefined): string {
   throw new Refusal("not_found", { message });
 }
 
-const replicateMembers = new Set(
-  words(
-    `source target cancel continuous create_target create_target_params doc_ids filter
-  query_params selector since_seq checkpoint_interval use_checkpoints winning_revs_only`,
-  ),
-);
-
 /** The server copies with its own rights, so a URL could reach anywhere. */
-const replicate: Planner = ({ json }) => {
-  const body = readMembers(json, replicateMembers);
+const replicate: Planner = ({ members: body }) => {
   const isNew = readFlag(body.create_target, "create_target", false);
   const write: PermissionClass[] = ["INSERT", "UPDATE", "DELETE", "CREATE"];
   if (isNew) write.push("CREATE DATABASE");
@@ -483,16 +454,31 @@ function on(
   );
 }
 
+/** Endpoints that need one right on the database of the path. */
+function needing(
+  right: PermissionClass,
+  text: string,
+  options: EndpointOptions = {},
+): PresetEndpoint[] {
+  return on(text, right, (request) => ({ accesses: [accessTo(request, [right])] }), options);
+}
+
 const json: EndpointOptions = { body: "json" };
 const optionalJson: EndpointOptions = { body: "optional json" };
 /** What `curl --data` sends is taken for JSON, as CouchDB does with PUT. */
 const types = ["application/json", "application/x-www-form-urlencoded"];
 const anyJson: EndpointOptions = { body: "json", types };
 
+const replicated = `source target cancel continuous create_target create_target_params doc_ids filter
+  query_params selector since_seq checkpoint_interval use_checkpoints winning_revs_only`;
+const found = `selector limit skip sort fields use_index allow_fallback conflicts r bookmark update
+  stable stale execution_stats partition`;
+
 const documentParameters = `attachments att_encoding_info atts_since conflicts deleted
   deleted_conflicts latest local_seq meta open_revs r rev revs revs_info`;
 
 const needsCreate = "CREATE for _design/";
+const ofDocuments = `by document; ${needsCreate}`;
 const written = `by revision and _deleted; ${needsCreate}`;
 
 function ofDocument(path: string): PresetEndpoint[] {
@@ -524,16 +510,12 @@ const database = "/:database";
 const partition = `${database}/_partition/:partition`;
 const view = "_design/:ddoc/_view/:view";
 
-const createDatabase = needs("CREATE DATABASE");
-
 function ofDatabase(path: string): PresetEndpoint[] {
-  const made: EndpointOptions = { body: "optional json", types };
-  const document: EndpointOptions = { body: "json", names: "_id" };
   return [
-    on(`GET ${path}`, "SELECT", select),
-    on(`PUT ${path} n partitioned q`, "CREATE DATABASE", createDatabase, made),
-    on(`DELETE ${path}`, "DROP DATABASE", needs("DROP DATABASE")),
-    on(`POST ${path} batch w`, written, createDocument, document),
+    needing("SELECT", `GET ${path}`),
+    needing("CREATE DATABASE", `PUT ${path} n partitioned q`, { body: "optional json", types }),
+    needing("DROP DATABASE", `DELETE ${path}`),
+    on(`POST ${path} batch w`, written, createDocument, { body: "json", names: "_id" }),
   ].flat();
 }
 
@@ -543,7 +525,7 @@ const lists = ["_all_docs", "_design_docs"].flatMap((name) => [
 ]);
 
 const searches = [database, partition].flatMap((path) => [
-  on(`POST ${path}/_find ${path}/_explain`, "SELECT", withMembers(findMembers, select), json),
+  needing("SELECT", `POST ${path}/_find ${path}/_explain {${found}}`),
   on(`GET POST ${path}/${view} ${viewParameters}`, "SELECT", list(false), optionalJson),
 ]);
 
@@ -561,47 +543,50 @@ const endpoints: readonly PresetEndpoint[] = [
   on("POST /_session", "404", startSession, { body: "stream", types: ["*"] }),
   on(`GET /_all_dbs ${listParameters}`, "every user, filtered", listNames),
   on(`GET /_dbs_info ${listParameters}`, "every user, filtered", listInfo),
-  on("POST /_dbs_info", "SELECT", describeDatabases, { body: "json", names: "keys" }),
-  on("POST /_replicate", "administrators", replicate, { body: "json", names: "source, target" }),
+  on("POST /_dbs_info {keys}", "SELECT", describeDatabases, { names: "keys" }),
+  on(`POST /_replicate {${replicated}}`, "administrators", replicate, { names: "source, target" }),
   ofDatabase(database),
   ofDatabase(`${database}/`),
   ofDocument(`${database}/:doc`),
   ofDocument(`${database}/_design/:ddoc`),
-  on(`GET ${database}/_local/:checkpoint rev`, "SELECT", checkpoint),
-  on(`PUT ${database}/_local/:checkpoint rev batch w`, "SELECT", checkpoint, anyJson),
-  on(`DELETE ${database}/_local/:checkpoint rev batch w`, "SELECT", checkpoint),
+  on(`GET ${database}/_local/:checkpoint rev`, "SELECT", readDocument),
+  on(`PUT ${database}/_local/:checkpoint rev batch w`, "SELECT", writeDocument, anyJson),
+  on(`DELETE ${database}/_local/:checkpoint rev batch w`, "SELECT", deleteDocument),
   ofAttachment(`${database}/:doc/:name*`),
   ofAttachment(`${database}/_design/:ddoc/:name*`),
-  on(`POST ${database}/_bulk_docs`, `by document; ${needsCreate}`, writeDocuments, {
-    body: "json",
+  on(`POST ${database}/_bulk_docs {docs new_edits w}`, ofDocuments, writeDocuments, {
     names: "docs._id",
   }),
-  on(`POST ${database}/_bulk_get ${getParameters}`, "SELECT", getDocuments, json),
+  on(`POST ${database}/_bulk_get ${getParameters} {docs ${getParameters}}`, "SELECT", getDocuments),
   ...lists,
   ...searches,
-  on(`GET ${partition}`, "SELECT", select),
+  needing("SELECT", `GET ${partition}`),
   on(`GET POST ${partition}/_all_docs ${viewParameters}`, "SELECT", list(true), optionalJson),
   on(`POST ${database}/${view}/queries ${viewParameters}`, "SELECT", listSeveral(false), json),
-  on(`GET ${database}/_design/:ddoc/_info ${database}/_index`, "SELECT", select),
-  on(`POST ${database}/_index`, "CREATE", withMembers(indexMembers, create), json),
-  on(`POST ${database}/_index/_bulk_delete`, "CREATE", create, json),
+  needing("SELECT", `GET ${database}/_design/:ddoc/_info ${database}/_index`),
+  needing("CREATE", `POST ${database}/_index {index ddoc name type partitioned w}`),
+  needing("CREATE", `POST ${database}/_index/_bulk_delete`, json),
   on(
     `DELETE ${database}/_index/:design/:type/:index ${database}/_index/_design/:ddoc/:type/:index`,
     "CREATE",
     deleteIndex,
   ),
-  on(`GET POST ${database}/_changes ${changesParameters}`, "SELECT", changes, optionalJson),
-  on(`POST ${database}/_revs_diff ${database}/_missing_revs`, "SELECT", select, json),
-  on(`POST ${database}/_ensure_full_commit`, "SELECT", select, optionalJson),
-  on(`GET ${database}/_security`, "GRANT", needs("GRANT")),
-  // Only an Owner has this right.
-  on(`PUT ${database}/_security`, "CREATE DATABASE", createDatabase, anyJson),
-  on(`GET ${database}/_revs_limit`, "SELECT", select),
-  on(`PUT ${database}/_revs_limit`, "CREATE", create, anyJson),
   on(
-    `POST ${database}/_compact ${database}/_compact/:ddoc ${database}/_view_cleanup`,
+    `GET POST ${database}/_changes ${changesParameters} {doc_ids selector}`,
+    "SELECT",
+    changes,
+    optionalJson,
+  ),
+  needing("SELECT", `POST ${database}/_revs_diff ${database}/_missing_revs`, json),
+  needing("SELECT", `POST ${database}/_ensure_full_commit`, optionalJson),
+  needing("GRANT", `GET ${database}/_security`),
+  // Only an Owner has this right.
+  needing("CREATE DATABASE", `PUT ${database}/_security`, anyJson),
+  needing("SELECT", `GET ${database}/_revs_limit`),
+  needing("CREATE", `PUT ${database}/_revs_limit`, anyJson),
+  needing(
     "CREATE",
-    create,
+    `POST ${database}/_compact ${database}/_compact/:ddoc ${database}/_view_cleanup`,
     optionalJson,
   ),
   on(`POST ${database}/_purge`, `DELETE, DROP; ${needsCreate}`, purge, json),

@@ -4,7 +4,7 @@ import type { Refusal } from "../../core/base/refusal.ts";
 import { parseUnrounded } from "../../core/json/exact.ts";
 import { quoteName } from "../../core/json/fault.ts";
 import { isPermissionClass, type PermissionClass } from "../../core/query/permissions.ts";
-import { badRequest, brokenAnswer, Lines, readMembers, requireObject } from "./body.ts";
+import { badRequest, brokenAnswer, Lines, requireObject } from "./body.ts";
 import {
   BodyReader,
   EVERY,
@@ -261,7 +261,6 @@ const lineTypes = [
 const json: EndpointOptions = { body: "json" };
 const optionalJson: EndpointOptions = { body: "optional json" };
 const lined: EndpointOptions = { body: "ndjson", types: lineTypes };
-const scrollBody: EndpointOptions = { ...json, names: "scroll_id" };
 const stream: EndpointOptions = { body: "stream" };
 const filtered: EndpointOptions = { names: "lists only what the caller may read" };
 const searchBody: EndpointOptions = {
@@ -407,16 +406,13 @@ async function planSearch(request: PresetRequest): Promise<Plan> {
   return { ...plan, answer: sealing(request, "scroll", "_scroll_id", plan.accesses) };
 }
 
-const scrollMembers = new Set(["scroll_id", "scroll"]);
-
 /** Some clients write the scroll into the path, whose length servers limit. A body has no limit. */
 function scrollPath({ pattern }: PresetRequest): string {
   return pattern.replace("/:scroll", "");
 }
 
 async function planScroll(request: PresetRequest): Promise<Plan> {
-  const { scroll: scroll_id } = request.path;
-  const sent = scroll_id === undefined ? readMembers(request.json, scrollMembers) : { scroll_id };
+  const sent = { scroll_id: request.path.scroll, ...request.members };
   if (typeof sent.scroll_id !== "string") throw badRequest("scroll_id must be a string");
   const { value, accesses } = await request.open("scroll", sent.scroll_id);
   return {
@@ -431,8 +427,7 @@ async function planScroll(request: PresetRequest): Promise<Plan> {
 /** Ends handles, for which no right is needed any more. */
 function planEnd(kind: string, member: string, isList = true): Planner {
   return async (request) => {
-    const { scroll } = request.path;
-    const sealed = namesIn(scroll ?? readMembers(request.json, new Set([member]))[member]);
+    const sealed = namesIn(request.path.scroll ?? request.members[member]);
     const values = await Promise.all(
       sealed.map(async (id) => (await request.open(kind, id)).value),
     );
@@ -680,17 +675,20 @@ const endpoints: PresetEndpoint[] = [
     ...lined,
     names: "index of each header; bodies as _search",
   }),
-  at(`POST GET /_search/scroll ${scrolling}`, "the search's", planScroll, scrollBody),
+  at(`POST GET /_search/scroll ${scrolling} {scroll_id scroll}`, "the search's", planScroll, {
+    names: "scroll_id",
+  }),
   at(`POST GET /_search/scroll/:scroll ${scrolling}`, "the search's", planScroll),
   at("DELETE /_search/scroll/:scroll", "any user", planEnd("scroll", "scroll_id")),
-  at("DELETE /_search/scroll", "any user", planEnd("scroll", "scroll_id"), scrollBody),
+  at("DELETE /_search/scroll {scroll_id}", "any user", planEnd("scroll", "scroll_id"), {
+    names: "scroll_id",
+  }),
   at(`POST /:index/_search/point_in_time ${opening}`, "SELECT", openPointInTime("pit_id")),
   at(`POST /:index/_pit ${opening}`, "SELECT", openPointInTime("id")),
-  at("DELETE /_search/point_in_time", "any user", planEnd("pit", "pit_id"), {
-    ...json,
+  at("DELETE /_search/point_in_time {pit_id}", "any user", planEnd("pit", "pit_id"), {
     names: "pit_id",
   }),
-  at("DELETE /_pit", "any user", planEnd("pit", "id", false), { ...json, names: "id" }),
+  at("DELETE /_pit {id}", "any user", planEnd("pit", "id", false), { names: "id" }),
   at(`GET POST /_mget /:index/_mget ${reading}`, "SELECT", planDocuments("documents_read"), {
     ...json,
     names: "docs._index",

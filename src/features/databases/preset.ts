@@ -53,6 +53,8 @@ export interface PresetRequest {
    * Names of members are unique.
    */
   readonly json: Json | undefined;
+  /** The members of `json`, if the endpoint lists them. Empty without a body. */
+  readonly members: JsonObject;
   /**
    * The bytes of the body, unless it is passed on in a stream. Empty without a body. `Lines` reads
    * those of `ndjson`.
@@ -146,6 +148,8 @@ export interface PresetEndpoint {
    * as JSON and then files.
    */
   readonly types?: readonly string[];
+  /** The members of a body that is an object. Otherwise the plan says what it may contain. */
+  readonly members?: ReadonlySet<string> | undefined;
   plan(request: PresetRequest): Plan | Promise<Plan>;
 }
 
@@ -180,7 +184,7 @@ export type EndpointOptions = Pick<PresetEndpoint, "names" | "body" | "types">;
 
 /**
  * An endpoint for each method and path of a text such as `GET POST /_count /:index/_count q df`. Its
- * other words are query parameters.
+ * other words are query parameters, and those in braces the members of a body in JSON.
  */
 export function endpointsAt(
   text: string,
@@ -188,12 +192,19 @@ export function endpointsAt(
   plan: PresetEndpoint["plan"],
   options: EndpointOptions = {},
 ): PresetEndpoint[] {
-  const all = words(text);
+  const braces = /\{(.*)\}/s;
+  const inBody = braces.exec(text)?.[1];
+  const all = words(text.replace(braces, ""));
   const named = all.flatMap((word) => methods.find((method) => method === word) ?? []);
-  const parameters = [...new Set(all.filter((word) => /^[^A-Z/]/.test(word)))];
+  const endpoint = {
+    body: inBody === undefined ? "none" : "json",
+    members: inBody === undefined ? undefined : new Set(words(inBody)),
+    parameters: [...new Set(all.filter((word) => /^[^A-Z/]/.test(word)))],
+    ...options,
+    right,
+    plan,
+  } as const;
   return all
     .filter((word) => word.startsWith("/"))
-    .flatMap((path) =>
-      named.map((method) => ({ ...options, method, path, parameters, right, plan })),
-    );
+    .flatMap((path) => named.map((method) => ({ ...endpoint, method, path })));
 }

@@ -391,6 +391,7 @@ export class PresetServer {
       query,
       headers: request.headers,
       json: body?.json,
+      members: body?.members ?? {},
       bytes: body?.bytes ?? noBody,
       user,
       // Not a getter: V8 keeps those of object literals, with the request, until it collects the
