@@ -63,7 +63,7 @@ interface Shape {
  */
 
 /**
- * Reads a table of shapes: `name member member=kind required!=kind +included *=kind`. Members
+ * Reads a table of shapes: `name,name member member=kind required!=kind +included *=kind`. Members
  * without a kind are plain. A list of a kind may be written wherever the kind may.
  */
 function readTable(
@@ -72,7 +72,7 @@ function readTable(
 ): ReadonlyMap<string, Shape> {
   const shapes = new Map<string, Shape>();
   for (const line of text.trim().split(/\n(?! {4})/)) {
-    const [name = "", ...words] = line.trim().split(/\s+/);
+    const [names = "", ...words] = line.trim().split(/\s+/);
     const members = new Map<string, string>();
     const required: string[] = [];
     let rest: string | undefined;
@@ -87,7 +87,7 @@ function readTable(
         members.set(member.replace("!", ""), kind);
       }
     }
-    shapes.set(name, { members, required, rest });
+    for (const name of names.split(",")) shapes.set(name, { members, required, rest });
   }
   return shapes;
 }
@@ -197,12 +197,8 @@ const shapes = readTable(`
 
 const queryTypes = readTable(
   `
-  match_all boost _name
-  match_none boost _name
-  match *=match_text
-  match_phrase *=match_text
-  match_phrase_prefix *=match_text
-  match_bool_prefix *=match_text
+  match_all,match_none boost _name
+  match,match_phrase,match_phrase_prefix,match_bool_prefix *=match_text
   multi_match +match_text fields type tie_breaker use_dis_max
   combined_fields query fields operator minimum_should_match zero_terms_query
     auto_generate_synonyms_phrase_query boost _name
@@ -215,13 +211,9 @@ const queryTypes = readTable(
   simple_query_string query=grouped fields default_operator analyzer flags lenient analyze_wildcard
     minimum_should_match quote_field_suffix auto_generate_synonyms_phrase_query
     fuzzy_max_expansions fuzzy_prefix_length fuzzy_transpositions boost _name
-  term *=term
+  term,fuzzy,prefix,wildcard,regexp,span_term *=term
   terms boost _name value_type *=lookup
   terms_set *=terms_set
-  fuzzy *=term
-  prefix *=term
-  wildcard *=term
-  regexp *=term
   range *=range
   exists field boost _name
   ids values boost _name
@@ -236,9 +228,8 @@ const queryTypes = readTable(
     boost _name
   has_parent parent_type query=query score ignore_unmapped inner_hits=hits boost _name
   parent_id type id ignore_unmapped boost _name
-  function_score query=query functions=function boost_mode score_mode max_boost min_score boost
-    filter=query weight random_score=random field_value_factor=factor script_score=scripted
-    gauss=decay linear=decay exp=decay _name
+  function_score +function query=query functions=function boost_mode score_mode max_boost min_score
+    boost
   script_score query=query script=script min_score boost _name
   script script=script boost _name
   rank_feature field saturation=curve log=curve sigmoid=curve linear=curve boost _name
@@ -254,17 +245,14 @@ const queryTypes = readTable(
   geo_distance distance unit distance_type validation_method ignore_unmapped boost _name *=point
   geo_bounding_box type validation_method ignore_unmapped boost _name *=box
   geo_polygon validation_method ignore_unmapped boost _name *=polygon
-  geo_shape ignore_unmapped boost _name *=shape
-  xy_shape ignore_unmapped boost _name *=shape
-  span_term *=term
+  geo_shape,xy_shape ignore_unmapped boost _name *=shape
   span_multi match=query boost _name
   span_first match=query end boost _name
   span_near clauses=query slop in_order boost _name
   span_gap *=plain
   span_or clauses=query boost _name
   span_not include=query exclude=query pre post dist boost _name
-  span_containing little=query big=query boost _name
-  span_within little=query big=query boost _name
+  span_containing,span_within little=query big=query boost _name
   field_masking_span query=query field boost _name
 `,
   shapes,
@@ -272,25 +260,18 @@ const queryTypes = readTable(
 
 const aggregationTypes = readTable(
   `
-  min +values
-  max +min
-  sum +min
-  avg +min
-  stats +min
-  value_count +min
+  min,max,sum,avg,stats,value_count,geo_centroid,missing +values
   extended_stats +min sigma
   cardinality +min precision_threshold rehash execution_hint
   percentiles +min percents keyed tdigest=flat hdr=flat
   percentile_ranks +percentiles values
-  median_absolute_deviation +min compression execution_hint
+  median_absolute_deviation,boxplot +min compression execution_hint
   string_stats +min show_distribution
   weighted_avg value=values weight=values format value_type
   matrix_stats fields missing=flat mode
   geo_bounds +min wrap_longitude
-  geo_centroid +min
   top_hits +hits
   top_metrics metrics=flat sort=sort size
-  boxplot +min compression execution_hint
   rate +min unit mode
   scripted_metric init_script=script map_script=script combine_script=script reduce_script=script
     params=flat
@@ -310,35 +291,25 @@ const aggregationTypes = readTable(
   date_range +range time_zone
   ip_range +range
   geo_distance +range origin=point unit distance_type
-  geohash_grid +min precision size shard_size bounds=box
-  geotile_grid +geohash_grid
-  geohex_grid +geohash_grid
+  geohash_grid,geotile_grid,geohex_grid +min precision size shard_size bounds=box
   composite size sources=sources after=flat
-  missing +min
   global
   sampler shard_size
   diversified_sampler +min shard_size max_docs_per_value execution_hint
-  nested path
-  reverse_nested path
-  children type
-  parent type
+  nested,reverse_nested path
+  children,parent type
   filters filters=filters other_bucket other_bucket_key
   adjacency_matrix filters=filters separator
-  avg_bucket buckets_path=flat gap_policy format
-  sum_bucket +avg_bucket
-  min_bucket +avg_bucket
-  max_bucket +avg_bucket
-  stats_bucket +avg_bucket
+  avg_bucket,sum_bucket,min_bucket,max_bucket,stats_bucket,cumulative_sum
+    buckets_path=flat gap_policy format
   extended_stats_bucket +avg_bucket sigma
   percentiles_bucket +avg_bucket percents keyed
-  cumulative_sum +avg_bucket
   normalize +avg_bucket method
   derivative +avg_bucket unit
   serial_diff +avg_bucket lag
   moving_avg +avg_bucket window model settings=flat predict minimize
   moving_fn +avg_bucket window shift script=script
-  bucket_script +avg_bucket script=script
-  bucket_selector +avg_bucket script=script
+  bucket_script,bucket_selector +avg_bucket script=script
   bucket_sort sort=sort from size gap_policy
 `,
   shapes,

@@ -23,6 +23,7 @@ import { AUDITED_OPERATIONS, countAccesses, countCall } from "../../core/http/qu
 import type { Endpoint, Route, Router } from "../../core/http/route.ts";
 import { accountOf } from "../../core/identity/revocations.ts";
 import { quoteName } from "../../core/json/fault.ts";
+import type { AuditedOperation } from "../../core/observe/audit-line.ts";
 import { foreignTable, placeName, wholeDatabase } from "../../core/query/names.ts";
 import type { PermissionClass } from "../../core/query/permissions.ts";
 import { ClientAnswer } from "../../core/upstream/answer-stream.ts";
@@ -103,46 +104,52 @@ function denialOf(
   return new Refusal(code, { message, members: element === undefined ? undefined : { element } });
 }
 
-/** @throws Refusal for a request that only administrators may send */
-function requireRank(
-  { access }: Gateway,
-  { authenticated: { subject } }: Exchange,
-  { isForAdministrators }: Plan,
+/**
+ * Judges every access of a request, as it is before it is sent and while it is answered.
+ *
+ * @throws Refusal with the rule that denies the first one
+ */
+function requireAllowed(
+  gateway: Gateway,
+  exchange: Exchange,
+  { accesses, isForAdministrators }: Plan,
+  note: (access: Access, decision: Decision | undefined) => void = () => {},
 ): void {
-  if (isForAdministrators && subject !== undefined) requireAdministrator(access.snapshot, subject);
+  for (const access of accesses) {
+    const decision = decide(gateway, exchange, access);
+    note(access, decision);
+    if (decision?.allowed === false) throw denialOf(gateway, exchange, access, decision);
+  }
+  const { subject } = exchange.authenticated;
+  if (isForAdministrators && subject !== undefined) {
+    requireAdministrator(gateway.access.snapshot, subject);
+  }
 }
 
 /**
- * Judges every access of a request and records them for the audit.
+ * Judges a request and records its accesses for the audit.
  *
  * @returns the caller as the upstream may hear of it. Undefined while authentication is off.
- * @throws Refusal with the rule that denies the first one
+ * @throws Refusal
  */
 function authorize(gateway: Gateway, exchange: Exchange, plan: Plan): Identity | undefined {
-  const { accesses } = plan;
   const { subject } = exchange.authenticated;
   const roles = new Map<string, string>();
-  let denial: Refusal | undefined;
-  const operations = [];
-  for (const access of accesses) {
-    const { database, table, everyTable, permissions } = access;
-    const decision = decide(gateway, exchange, access);
-    const { role, entry, boundary } = decision ?? {};
-    if (operations.length < AUDITED_OPERATIONS || decision?.allowed === false) {
+  const operations: AuditedOperation[] = [];
+  try {
+    requireAllowed(gateway, exchange, plan, (access, decision) => {
+      const { database, table, everyTable, permissions } = access;
+      const { role, entry, boundary } = decision ?? {};
+      roles.set(database, role ?? "");
+      if (operations.length === AUDITED_OPERATIONS && decision?.allowed !== false) return;
       const tables = everyTable === undefined ? [table ?? []].flat() : [`${everyTable}*`];
       const operation = permissions.join(" ");
       operations.push({ operation, database, tables, role, entry, boundary });
-    }
-    roles.set(database, role ?? "");
-    if (decision?.allowed === false) {
-      denial = denialOf(gateway, exchange, access, decision);
-      break;
-    }
+    });
+  } finally {
+    const recorded = operations.slice(-AUDITED_OPERATIONS);
+    exchange.verdict.record(recorded, plan.accesses.length, gateway.access.version);
   }
-  const { version } = gateway.access;
-  exchange.verdict.record(operations.slice(-AUDITED_OPERATIONS), accesses.length, version);
-  if (denial !== undefined) throw denial;
-  requireRank(gateway, exchange, plan);
   if (subject === undefined) return undefined;
   return { username: subject.username, roles: [...roles.values()], databases: [...roles.keys()] };
 }
@@ -185,15 +192,6 @@ const conditional = /^(?:if-.*|range)$/;
 /** Of a body that was changed, these say something else. */
 const ofBody =
   /^(?:content-length|content-encoding|etag|accept-ranges|last-modified|cache-control|expires)$/i;
-
-/** Judges again without recording. @throws Refusal */
-function requireStillAllowed(gateway: Gateway, exchange: Exchange, plan: Plan): void {
-  for (const access of plan.accesses) {
-    const decision = decide(gateway, exchange, access);
-    if (decision?.allowed === false) throw denialOf(gateway, exchange, access, decision);
-  }
-  requireRank(gateway, exchange, plan);
-}
 
 /**
  * They belong to the gateway's own credential, which the client must not have, or, in OpenSearch, to
@@ -335,7 +333,7 @@ export class PresetServer {
     const isChanged = plan.answer !== undefined;
     const authorizeAgain = () => {
       requireStillGood(gateway, exchange);
-      requireStillAllowed(gateway, exchange, plan);
+      requireAllowed(gateway, exchange, plan);
     };
     const own = request.method === "HEAD" && isChanged ? "GET" : (request.method ?? "");
     const method = plan.method ?? own;
