@@ -2,13 +2,6 @@ import { randomUUID } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
 import { chroma } from "./chroma.ts";
 import {
-  answersTo,
-  checkForms,
-  checkRoles,
-  checkSame,
-  checkTable,
-  checkUnchanged,
-  fillFrom,
   get,
   member,
   post,
@@ -16,7 +9,7 @@ import {
   SECRET,
   type Send,
   type Suite,
-  type SuiteContext,
+  type SuiteRun,
 } from "./suite.ts";
 
 const ALPHA = "gatehouse_test_a";
@@ -50,19 +43,20 @@ const content = `
     | {"ids":["1"],"embeddings":[[1,2,3]],"documents":["$HUSH"]}
 `;
 
-async function fill(direct: Send) {
-  const paths = {
-    T: tenants.slice(1),
-    D: databases.slice(1),
-    C: collections.slice(1),
-    S: `${databases.slice(1)}/${BRAVO}/collections`,
-    E: `${elsewhere.slice(1)}/collections`,
-  };
-  const own = { A: ALPHA, B: BRAVO, CHARLIE, DELTA, FRESH, TENANT, HUSH: SECRET, ...paths };
-  const names = await fillFrom(content, own, direct);
-  const { SECRET: id = "" } = names;
-  return { ...names, UPPER: id.toUpperCase(), PLAIN: id.replaceAll("-", "") };
-}
+const names = {
+  A: ALPHA,
+  B: BRAVO,
+  CHARLIE,
+  DELTA,
+  FRESH,
+  TENANT,
+  HUSH: SECRET,
+  T: tenants.slice(1),
+  D: databases.slice(1),
+  C: collections.slice(1),
+  S: `${databases.slice(1)}/${BRAVO}/collections`,
+  E: `${elsewhere.slice(1)}/collections`,
+};
 
 async function clean(direct: Send): Promise<void> {
   const own = [ALPHA, BRAVO, CHARLIE, DELTA, FRESH].map((name) => `${databases}/${name}`);
@@ -224,14 +218,14 @@ const renamingBack = `
 `;
 
 /** Names that change while requests are under way. */
-async function checkRaces(context: SuiteContext): Promise<void> {
-  const { as, direct, held } = context;
+async function checkRaces(run: SuiteRun): Promise<void> {
+  const { direct } = run;
   const shared = { name: "fleeting", get_or_create: true };
   let created = 0;
   let refused = 0;
   for (let race = 0; race < RACES; race++) {
     await direct(post(collections, { name: "fleeting" }));
-    const asked = as("reader")(post(collections, shared));
+    const asked = run.as("reader")(post(collections, shared));
     await direct(remove(`${collections}/fleeting`));
     const { status } = await asked;
     if (status === 403 || status === 404) refused++;
@@ -240,12 +234,16 @@ async function checkRaces(context: SuiteContext): Promise<void> {
     await direct(remove(`${collections}/fleeting`));
   }
   const found = `${created} created, ${refused} refused`;
-  held("a reader creates nothing by get_or_create in a race with a delete", created === 0, found);
-  await checkTable(context, renaming);
+  run.held(
+    "a reader creates nothing by get_or_create in a race with a delete",
+    created === 0,
+    found,
+  );
+  await run.checkTable(renaming);
   await delay(FORGOTTEN_MS);
-  await checkTable(context, renamingBack);
+  await run.checkTable(renamingBack);
   await delay(FORGOTTEN_MS);
-  await checkTable(context, "narrow GET /$C/$OPEN/count 200");
+  await run.checkTable("narrow GET /$C/$OPEN/count 200");
 }
 
 /** Requests of users who may use `gatehouse_test_c`, and one collection of it. */
@@ -279,18 +277,13 @@ const theirContent = `
 `;
 
 /** Nothing tells a caller whether there is anything besides what it may use. */
-async function checkDifference(context: SuiteContext): Promise<void> {
-  const { as, direct } = context;
-  const unknown = { ...context.names, OTHER: randomUUID(), THEIRS: randomUUID() };
-  const own = await fillFrom(ownContent, unknown, direct);
-  const soloBefore = await answersTo(as("solo"), observations, own);
-  const narrowBefore = await answersTo(as("solo-narrow"), observations, own);
-  const beside = await fillFrom(otherContent, own, direct);
-  const solo = await answersTo(as("solo"), observations, beside);
-  checkSame(context, "solo gets the same beside other data", soloBefore, solo);
-  const all = await fillFrom(theirContent, beside, direct);
-  const narrow = await answersTo(as("solo-narrow"), observations, all);
-  checkSame(context, "solo-narrow gets the same beside other data", narrowBefore, narrow);
+async function checkDifference(run: SuiteRun): Promise<void> {
+  Object.assign(run.names, { OTHER: randomUUID(), THEIRS: randomUUID() });
+  await run.fill(ownContent);
+  await run.checkUnchanged("solo-narrow", observations, async () => {
+    await run.checkUnchanged("solo", observations, () => run.fill(otherContent));
+    await run.fill(theirContent);
+  });
 }
 
 export const chromaSuite: Suite = {
@@ -311,23 +304,25 @@ export const chromaSuite: Suite = {
     { user: "solo", database: CHARLIE, role: "ReadWrite" },
     { user: "solo-narrow", database: CHARLIE, role: "ReadWrite", tables: ["mine"] },
   ],
-  fill,
-  run: (context) =>
-    checkUnchanged(context, protectedState, async () => {
+  names,
+  async run(run) {
+    await run.fill(content);
+    const { OPEN = "", SECRET: id = "" } = run.names;
+    Object.assign(run.names, { UPPER: id.toUpperCase(), PLAIN: id.replaceAll("-", "") });
+    await run.checkUnchanged("operator", protectedState, async () => {
       // Chroma does not implement all of them on a single node, and answers with its own errors.
-      await checkRoles(context, requests, true);
+      await run.checkRoles(requests, true);
       // The collection was renamed for a moment.
       await delay(FORGOTTEN_MS);
-      await checkTable(context, lists + servers + tables);
-      const { OPEN = "" } = context.names;
+      await run.checkTable(lists + servers + tables);
       const values = { tenant: "default_tenant", database: ALPHA, name: "open", id: OPEN };
-      await checkForms(context, chroma, "owner", values);
-      await checkTable(context, attacks);
-      await checkRaces(context);
-      await checkUnchanged(context, "operator GET /$C/open", async () => {
-        await checkTable(context, shared);
-      });
-      await checkDifference(context);
-    }),
+      await run.checkForms(chroma, "owner", values);
+      await run.checkTable(attacks);
+      await checkRaces(run);
+      const open = "operator GET /$C/open";
+      await run.checkUnchanged("operator", open, () => run.checkTable(shared));
+    });
+    await checkDifference(run);
+  },
   clean,
 };

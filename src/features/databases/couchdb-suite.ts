@@ -1,19 +1,6 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { couchdb } from "./couchdb.ts";
-import {
-  checkForms,
-  checkRoles,
-  checkTable,
-  checkUnchanged,
-  fillFrom,
-  get,
-  put,
-  remove,
-  roles,
-  SECRET,
-  type Suite,
-  type SuiteContext,
-} from "./suite.ts";
+import { get, put, remove, roles, SECRET, type Suite, type SuiteRun } from "./suite.ts";
 
 const ALPHA = "gatehouse_test_a";
 const BRAVO = "gatehouse_test_b";
@@ -244,26 +231,27 @@ const attacks = String.raw`
   operator GET /$A/_all_docs?startkey=%22_design%2Fe%22&endkey=%22_design%2Ff%22 200 -evil
 `;
 
-async function checkFeeds({ as, held }: SuiteContext): Promise<void> {
+async function checkFeeds(run: SuiteRun): Promise<void> {
   const grant = `/_gatehouse/api/access/watcher/${ALPHA}`;
   for (const feed of ["continuous", "longpoll", "eventsource"]) {
-    await as("admin")(put(grant, { role: "ReadOnly" }));
+    await run.as("admin")(put(grant, { role: "ReadOnly" }));
     const path = `/${ALPHA}/_changes?feed=${feed}&since=now&heartbeat=300`;
     let isOpen = true;
-    const answer = as("watcher")(get(path)).then((ended) => {
+    const watcher = run.as("watcher");
+    const answer = watcher(get(path)).then((ended) => {
       isOpen = false;
       return ended;
     });
     await delay(FEED_MS);
     const wasOpen = isOpen;
     const started = performance.now();
-    await as("admin")(remove(grant));
+    await run.as("admin")(remove(grant));
     const ended = await answer;
     const took = performance.now() - started;
     // PouchDB Server answers `eventsource` at once.
     if (!wasOpen && feed === "eventsource") continue;
     const holds = wasOpen && took < 1500;
-    held(`a ${feed} feed ends with its right`, holds, `${Math.round(took)} ms ${ended.text}`);
+    run.held(`a ${feed} feed ends with its right`, holds, `${Math.round(took)} ms ${ended.text}`);
   }
 }
 
@@ -282,19 +270,20 @@ export const couchdbSuite: Suite = {
     { user: "guest", database: "gatehouse_test_none", role: "ReadOnly" },
     { user: "watcher", database: ALPHA, role: "ReadOnly" },
   ],
-  fill: (direct) => fillFrom(content, names, direct),
-  async run(context) {
-    await checkTable(context, servers);
-    await checkRoles(context, reads + writes, false);
+  names,
+  async run(run) {
+    await run.fill(content);
+    await run.checkTable(servers);
+    await run.checkRoles(reads + writes, false);
     // PouchDB Server has none of these.
-    await checkRoles(context, optional, true);
-    await checkTable(context, checkpoints + elements);
-    await checkUnchanged(context, protectedState, async () => {
-      await checkForms(context, couchdb, "owner", { database: ALPHA });
-      await checkTable(context, attacks);
+    await run.checkRoles(optional, true);
+    await run.checkTable(checkpoints + elements);
+    await run.checkUnchanged("operator", protectedState, async () => {
+      await run.checkForms(couchdb, "owner", { database: ALPHA });
+      await run.checkTable(attacks);
     });
-    await checkFeeds(context);
-    await checkTable(context, replication);
+    await checkFeeds(run);
+    await run.checkTable(replication);
   },
   async clean(direct) {
     for (const name of [ALPHA, BRAVO, NEW]) await direct(remove(`/${name}`));

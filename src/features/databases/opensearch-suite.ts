@@ -1,18 +1,6 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { opensearch } from "./opensearch.ts";
-import {
-  answersTo,
-  checkForms,
-  checkRoles,
-  checkSame,
-  checkTable,
-  checkUnchanged,
-  fillFrom,
-  remove,
-  SECRET,
-  type Suite,
-  type SuiteContext,
-} from "./suite.ts";
+import { remove, SECRET, type Suite, type SuiteRun } from "./suite.ts";
 
 const A = "gatehouse_test_a";
 /** Only `builder`, `wide` and the administrator may read it. */
@@ -325,13 +313,12 @@ const samples = String.raw`
 `;
 
 /** What `reader` sees is the same, whether B exists or not. */
-async function checkIndifference(context: SuiteContext): Promise<void> {
-  const before = await answersTo(context.as("reader"), samples, context.names);
-  await context.direct(remove(`/${B}`));
-  // Longer than the gateway remembers what an alias means.
-  await delay(1200);
-  const after = await answersTo(context.as("reader"), samples, context.names);
-  checkSame(context, "B changes nothing", before, after);
+async function checkIndifference(run: SuiteRun): Promise<void> {
+  await run.checkUnchanged("reader", samples, async () => {
+    await run.direct(remove(`/${B}`));
+    // Longer than the gateway remembers what an alias means.
+    await delay(1200);
+  });
 }
 
 export const opensearchSuite: Suite = {
@@ -347,16 +334,17 @@ export const opensearchSuite: Suite = {
     { user: "owner", database: "main", role: "Owner" },
     { user: "stranger", database: "elsewhere", role: "Owner" },
   ],
-  fill: (direct) => fillFrom(content, names, direct),
-  async run(context) {
-    await checkRoles(context, onA, false, others);
-    await checkTable(context, forEverybody);
-    await checkUnchanged(context, protectedState, async () => {
-      await checkForms(context, opensearch, "builder", { index: A });
-      await checkTable(context, attacks);
+  names,
+  async run(run) {
+    await run.fill(content);
+    await run.checkRoles(onA, false, others);
+    await run.checkTable(forEverybody);
+    await run.checkUnchanged("operator", protectedState, async () => {
+      await run.checkForms(opensearch, "builder", { index: A });
+      await run.checkTable(attacks);
     });
-    await checkTable(context, handles);
-    await checkIndifference(context);
+    await run.checkTable(handles);
+    await checkIndifference(run);
   },
   clean: async (direct) => {
     for (const index of [A, B, LOGS, QUERIES, NEW, DOT]) await direct(remove(`/${index}`));

@@ -1,6 +1,9 @@
 import { gzipSync } from "node:zlib";
 import { isObject, type Json, type Preset, type PresetEndpoint, words } from "./preset.ts";
 
+/** Characters of an answer that are reported. */
+export const LONGEST_FOUND = 400;
+
 /** A request of a suite. The path is that of the database server, with its query. */
 export interface SuiteRequest {
   readonly method: string;
@@ -18,6 +21,12 @@ export interface SuiteAnswer {
   readonly json: Json | undefined;
 }
 
+export interface SuiteCheck {
+  readonly title: string;
+  readonly holds: boolean;
+  readonly found: string | undefined;
+}
+
 export type Send = (request: SuiteRequest) => Promise<SuiteAnswer>;
 
 /** A line of the access file that a suite's gateway starts with. */
@@ -31,20 +40,6 @@ export interface SuiteGrant {
 /** The text of each `$NAME` in a table. */
 export type Names = Readonly<Record<string, string>>;
 
-export interface SuiteContext {
-  readonly names: Names;
-  /**
-   * Sends a request through the gateway. Every user of a grant exists, and `admin` owns all.
-   * `operator` is `direct`. Any other name sends it without a credential. Without an answer, the
-   * status is 0.
-   */
-  as(user: string): Send;
-  /** Sends a request to the database server itself, with the operator's credential. */
-  readonly direct: Send;
-  /** Records whether one expectation held. `found` is shown if it did not. */
-  held(title: string, holds: boolean, found?: unknown): void;
-}
-
 /**
  * Allowed, denied and attacking requests, in databases, collections and indexes whose names begin
  * with `gatehouse_test_`, which the suite makes and removes.
@@ -52,9 +47,8 @@ export interface SuiteContext {
 export interface Suite {
   readonly preset: Preset;
   readonly grants: readonly SuiteGrant[];
-  /** Fills the server. @returns the names of its tables */
-  fill(direct: Send): Promise<Names>;
-  run(context: SuiteContext): Promise<void>;
+  readonly names: Names;
+  run(context: SuiteRun): Promise<void>;
   /** Removes what a suite has made, also one that was interrupted. */
   clean(direct: Send): Promise<void>;
 }
@@ -78,7 +72,7 @@ export function described({ status, text }: SuiteAnswer): string {
 }
 
 /** The code of a refusal of the gateway. Errors of the servers have none. */
-export function codeOf({ json }: SuiteAnswer): string | undefined {
+function codeOf({ json }: SuiteAnswer): string | undefined {
   return isObject(json) && typeof json.code === "string" ? json.code : undefined;
 }
 
@@ -106,7 +100,7 @@ export interface TableRow {
  * `\n` and `\r` are line ends. A line that begins with `#` is a comment, with `|` it continues the
  * one before. The user `-` has no credential.
  */
-export function* readTable(table: string, names: Names): Generator<TableRow> {
+function* readTable(table: string, names: Names): Generator<TableRow> {
   const fillIn = (text: string) =>
     text.replace(/\$([A-Z]+)/g, (token, name: string) => names[name] ?? token);
   for (const line of table.replace(/\s*\n *\|/g, "").split(/\n\s*/)) {
@@ -151,52 +145,6 @@ function hasStatus({ status }: SuiteAnswer, statuses: readonly number[]): boolea
   return statuses.length === 0 ? status >= 200 && status < 300 : statuses.includes(status);
 }
 
-/** Sends the request of a row. A refusal must not tell the secret. */
-export async function checkRow(
-  { as, held }: SuiteContext,
-  { title, user, request, statuses, code, texts = [] }: TableRow,
-): Promise<SuiteAnswer> {
-  const answer = await as(user)(request);
-  const isRefused = answer.status >= 400 && !request.path.includes(SECRET);
-  const isExpected =
-    hasStatus(answer, statuses) &&
-    (code === undefined || codeOf(answer) === code) &&
-    hasTexts(answer, texts) &&
-    !(isRefused && answer.text.includes(SECRET));
-  const expected = [statuses.join(" or "), code ?? [], texts].flat().join(" ");
-  const found = `${request.method} ${request.path}: ${described(answer)}`;
-  held(`${user || "no user"} gets ${expected} for ${title}`, isExpected, found);
-  return answer;
-}
-
-/** Sends the requests of a table one after the other. @returns the names, and those that it keeps */
-async function sendAll(
-  table: string,
-  names: Names,
-  send: (row: TableRow) => Promise<SuiteAnswer>,
-): Promise<Names> {
-  const known: Record<string, string> = { ...names };
-  for (const row of readTable(table, known)) {
-    const { json } = await send(row);
-    for (const [name, path] of Object.entries(row.kept ?? {}))
-      known[name] = String(member(json, path));
-  }
-  return known;
-}
-
-export function checkTable(context: SuiteContext, table: string): Promise<Names> {
-  return sendAll(table, context.names, (row) => checkRow(context, row));
-}
-
-/** Sends the requests of a table to the server itself. @throws Error unless each succeeds */
-export function fillFrom(table: string, names: Names, direct: Send): Promise<Names> {
-  return sendAll(table, names, async ({ title, request, statuses }) => {
-    const answer = await direct(request);
-    if (hasStatus(answer, statuses)) return answer;
-    throw new Error(`${title}: ${described(answer)}`);
-  });
-}
-
 /** Servers may write the members of an object in any order. */
 function sorted(value: Json): Json {
   if (Array.isArray(value)) return value.map(sorted);
@@ -211,7 +159,7 @@ const volatile = /"(?:took|request_id)":(?:"[^"]*"|\d+)/g;
 type Answers = ReadonlyMap<string, string>;
 
 /** The answers to the requests of a table, as texts that are equal for equal answers. */
-export async function answersTo(send: Send, table: string, names: Names): Promise<Answers> {
+async function answersTo(send: Send, table: string, names: Names): Promise<Answers> {
   const answers = new Map<string, string>();
   for (const { title, request } of readTable(table, names)) {
     const { status, text, json } = await send(request);
@@ -224,67 +172,8 @@ export async function answersTo(send: Send, table: string, names: Names): Promis
   return answers;
 }
 
-/** The answers to the requests of a table stay the same, whatever is done. */
-export async function checkUnchanged(
-  context: SuiteContext,
-  table: string,
-  act: () => Promise<void>,
-): Promise<void> {
-  const { direct, names } = context;
-  const before = await answersTo(direct, table, names);
-  await act();
-  checkSame(
-    context,
-    "nothing that is protected was changed",
-    before,
-    await answersTo(direct, table, names),
-  );
-}
-
-export function checkSame(
-  { held }: SuiteContext,
-  what: string,
-  before: Answers,
-  after: Answers,
-): void {
-  for (const [title, answer] of before) {
-    const later = after.get(title);
-    held(`${what}: ${title}`, later === answer, `${answer} became ${later}`);
-  }
-}
-
 /** Users, from the least to the most that they may do in one database. */
 export const roles: readonly string[] = ["stranger", "reader", "writer", "builder", "owner"];
-
-/**
- * Sends the requests of a table as each user, whose name is `$USER`. The user in a row is the least
- * of the roles that is enough for it. Those of `operator` only prepare others, or undo them.
- *
- * @param isOptional true for requests that servers may lack: it is enough that they pass
- * @param others further users, each with the role whose requests are allowed to it
- */
-export async function checkRoles(
-  { as, direct, held, names }: SuiteContext,
-  table: string,
-  isOptional: boolean,
-  others: Names = {},
-): Promise<void> {
-  for (const user of [...roles, ...Object.keys(others)]) {
-    for (const { title, user: from, request } of readTable(table, { ...names, USER: user })) {
-      if (from === "operator") {
-        await direct(request);
-        continue;
-      }
-      const answer = await as(user)(request);
-      const isOwn = codeOf(answer) === undefined;
-      const isDone = answer.status >= 200 && answer.status < 300;
-      const isAllowed = roles.indexOf(others[user] ?? user) >= roles.indexOf(from);
-      const isPassed = isOptional ? answer.status > 0 && isOwn : isDone;
-      const holds = isAllowed ? isPassed : answer.status === 403 && !isOwn;
-      held(`${user} ${isAllowed ? "may" : "may not"} ${title}`, holds, described(answer));
-    }
-  }
-}
 
 const deep = "[".repeat(99) + "]".repeat(99);
 const jsonForms = [
@@ -346,15 +235,117 @@ function* attacksByForm(
   if (kind === "ndjson") yield attack("without an end", withBody("{}"), 400);
 }
 
-/** @param values of the parameters of paths */
-export async function checkForms(
-  context: SuiteContext,
-  { endpoints }: Preset,
-  user: string,
-  values: Names,
-): Promise<void> {
-  for (const endpoint of endpoints) {
-    for (const row of attacksByForm(endpoint, user, values)) await checkRow(context, row);
+/** Sends requests for a suite, and reports which of its expectations hold. */
+export class SuiteRun {
+  /** Those of the suite, and those that rows of its tables have kept. */
+  readonly names: Record<string, string>;
+  /** Sends a request to the database server itself, with the operator's credential. */
+  readonly direct: Send;
+  readonly #sendAs: (user: string) => Send;
+  readonly #report: (check: SuiteCheck) => void;
+
+  /** @param sendAs `admin` owns all, and users without a grant have no credential */
+  constructor(
+    names: Names,
+    direct: Send,
+    sendAs: (user: string) => Send,
+    report: (check: SuiteCheck) => void,
+  ) {
+    this.names = { ...names };
+    this.direct = direct;
+    this.#sendAs = sendAs;
+    this.#report = report;
+  }
+
+  /** Sends a request through the gateway. Without an answer, the status is 0. */
+  as(user: string): Send {
+    return user === "operator" ? this.direct : this.#sendAs(user);
+  }
+
+  /** Records whether one expectation held. */
+  held(title: string, holds: boolean, found: string): void {
+    this.#report({ title, holds, found: holds ? undefined : found.slice(0, LONGEST_FOUND) });
+  }
+
+  /** Sends the requests of a table one after the other. */
+  async checkTable(table: string): Promise<void> {
+    for (const row of readTable(table, this.names)) this.#keep(row, await this.#checkRow(row));
+  }
+
+  /** Sends the requests of a table to the server itself. @throws Error unless each succeeds */
+  async fill(table: string): Promise<void> {
+    for (const row of readTable(table, this.names)) {
+      const answer = await this.direct(row.request);
+      if (!hasStatus(answer, row.statuses)) throw new Error(`${row.title}: ${described(answer)}`);
+      this.#keep(row, answer);
+    }
+  }
+
+  #keep({ kept = {} }: TableRow, { json }: SuiteAnswer): void {
+    for (const [name, path] of Object.entries(kept)) this.names[name] = String(member(json, path));
+  }
+
+  /** Sends the request of a row. A refusal must not tell the secret. */
+  async #checkRow({
+    title,
+    user,
+    request,
+    statuses,
+    code,
+    texts = [],
+  }: TableRow): Promise<SuiteAnswer> {
+    const answer = await this.as(user)(request);
+    const isRefused = answer.status >= 400 && !request.path.includes(SECRET);
+    const isExpected =
+      hasStatus(answer, statuses) &&
+      (code === undefined || codeOf(answer) === code) &&
+      hasTexts(answer, texts) &&
+      !(isRefused && answer.text.includes(SECRET));
+    const expected = [statuses.join(" or "), code ?? [], texts].flat().join(" ");
+    const found = `${request.method} ${request.path}: ${described(answer)}`;
+    this.held(`${user || "no user"} gets ${expected} for ${title}`, isExpected, found);
+    return answer;
+  }
+
+  /** The answers to the requests of a table stay the same for a user, whatever is done. */
+  async checkUnchanged(user: string, table: string, act: () => Promise<void>): Promise<void> {
+    const before = await answersTo(this.as(user), table, this.names);
+    await act();
+    const after = await answersTo(this.as(user), table, this.names);
+    for (const [title, answer] of before) {
+      const later = after.get(title);
+      const found = `${answer} became ${later}`;
+      this.held(`nothing changed for ${user}: ${title}`, later === answer, found);
+    }
+  }
+
+  /**
+   * Sends the requests of a table as each user, whose name is `$USER`. The user in a row is the least
+   * of the roles that is enough for it. Those of `operator` only prepare others, or undo them.
+   *
+   * @param isOptional true for requests that servers may lack: it is enough that they pass
+   * @param others further users, each with the role whose requests are allowed to it
+   */
+  async checkRoles(table: string, isOptional: boolean, others: Names = {}): Promise<void> {
+    for (const user of [...roles, ...Object.keys(others)]) {
+      const names = { ...this.names, USER: user };
+      for (const { title, user: from, request } of readTable(table, names)) {
+        const answer = await this.as(from === "operator" ? from : user)(request);
+        if (from === "operator") continue;
+        const isOwn = codeOf(answer) === undefined;
+        const isAllowed = roles.indexOf(others[user] ?? user) >= roles.indexOf(from);
+        const isPassed = isOptional ? answer.status > 0 && isOwn : hasStatus(answer, []);
+        const holds = isAllowed ? isPassed : answer.status === 403 && !isOwn;
+        this.held(`${user} ${isAllowed ? "may" : "may not"} ${title}`, holds, described(answer));
+      }
+    }
+  }
+
+  /** @param values of the parameters of paths */
+  async checkForms({ endpoints }: Preset, user: string, values: Names): Promise<void> {
+    for (const endpoint of endpoints) {
+      for (const row of attacksByForm(endpoint, user, values)) await this.#checkRow(row);
+    }
   }
 }
 

@@ -11,11 +11,13 @@ import { parseTarget, type UpstreamTarget } from "../../core/upstream/target.ts"
 import { isObject, type Json } from "./preset.ts";
 import {
   described,
+  LONGEST_FOUND,
   type Send,
   type Suite,
   type SuiteAnswer,
-  type SuiteContext,
+  type SuiteCheck,
   type SuiteGrant,
+  SuiteRun,
 } from "./suite.ts";
 
 export interface SuiteServer {
@@ -24,15 +26,8 @@ export interface SuiteServer {
   readonly credential: { readonly header: string; readonly value: string } | undefined;
 }
 
-export interface SuiteCheck {
-  readonly title: string;
-  readonly holds: boolean;
-  readonly found: string | undefined;
-}
-
 const ADMINISTRATOR = "admin";
 const BASE_PATH = "/_gatehouse";
-const LONGEST_FOUND = 400;
 /** Cheap, since the password exists only while the suite runs. */
 const costs = { memory: 64, time: 1, parallelism: 1 };
 
@@ -105,12 +100,7 @@ function sendTo(target: UpstreamTarget, credential?: SuiteServer["credential"]):
   };
 }
 
-function shown(found: unknown): string {
-  const text = typeof found === "string" ? found : (JSON.stringify(found) ?? "nothing");
-  return text.slice(0, LONGEST_FOUND);
-}
-
-interface SuiteRun {
+interface SuiteOptions {
   readonly suite: Suite;
   readonly server: SuiteServer;
   /** The gateway's URL, without its base path. */
@@ -122,7 +112,7 @@ interface SuiteRun {
 }
 
 /** @throws Error if the gateway or the server cannot be used */
-export async function runSuite(run: SuiteRun): Promise<void> {
+export async function runSuite(run: SuiteOptions): Promise<void> {
   const { suite, server, gateway, password, report, signal } = run;
   const ask = sendTo(parseTarget(server.url), server.credential);
   const direct: Send = (request) =>
@@ -132,7 +122,7 @@ export async function runSuite(run: SuiteRun): Promise<void> {
   const { name, version } = suite.preset;
   const answer = await direct({ method: "GET", path: version.path });
   if (answer.json === undefined || version.read(answer.json) === undefined) {
-    const reason = `GET ${version.path}: ${shown(described(answer)).trimEnd()}`;
+    const reason = `GET ${version.path}: ${described(answer).slice(0, LONGEST_FOUND).trimEnd()}`;
     const remedy = "name another with --url, or its credential with --credential-file";
     throw new Error(`${server.url} does not answer as ${name} does: ${remedy} (${reason})`);
   }
@@ -145,22 +135,20 @@ export async function runSuite(run: SuiteRun): Promise<void> {
     if (typeof token !== "string") throw new Error(`login of ${username}: status ${status}`);
     tokens.set(username, token);
   }
-  const held: SuiteContext["held"] = (title, holds, found) =>
-    report({ title, holds, found: holds ? undefined : shown(found) });
-  const as: SuiteContext["as"] = (user) => async (request) => {
-    signal.throwIfAborted();
-    if (user === "operator") return direct(request);
-    const token = tokens.get(user);
-    const authorization = token === undefined ? {} : { authorization: `Bearer ${token}` };
-    const headers = { ...authorization, ...request.headers };
-    return open({ ...request, headers }).catch((error: unknown): SuiteAnswer => {
-      return { status: 0, text: errorMessage(error), json: undefined };
-    });
-  };
+  const sendAs =
+    (user: string): Send =>
+    async (request) => {
+      signal.throwIfAborted();
+      const token = tokens.get(user);
+      const authorization = token === undefined ? {} : { authorization: `Bearer ${token}` };
+      const headers = { ...authorization, ...request.headers };
+      return open({ ...request, headers }).catch((error: unknown): SuiteAnswer => {
+        return { status: 0, text: errorMessage(error), json: undefined };
+      });
+    };
   await suite.clean(direct);
   try {
-    const names = await suite.fill(direct);
-    await suite.run({ names, as, direct, held });
+    await suite.run(new SuiteRun(suite.names, direct, sendAs, report));
   } finally {
     await suite.clean(direct);
   }
