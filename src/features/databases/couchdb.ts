@@ -47,7 +47,9 @@ function accessTo(
   return { permissions, database, element };
 }
 
-const select: Planner = (request) => ({ accesses: [accessTo(request, ["SELECT"])] });
+function select(request: PresetRequest): Plan {
+  return { accesses: [accessTo(request, ["SELECT"])] };
+}
 
 /** @throws Refusal `bad_request` */
 function requireList(json: Json | undefined, what: string): readonly Json[] {
@@ -294,7 +296,7 @@ const getDocuments: Planner = async (request) => {
   const elements = await readEach(request.members, "docs", ({ id = null }) =>
     requireNoCheckpoints([id]),
   );
-  return { accesses: [accessTo(request, ["SELECT"])], elements };
+  return { ...select(request), elements };
 };
 
 // Lists of documents and views
@@ -323,30 +325,25 @@ function keysIn({ key = null, keys }: JsonObject): readonly Json[] {
 
 /** @param isOfIds true where keys are ids of documents */
 function list(isOfIds: boolean): Planner {
-  const planSeveral = listSeveral(isOfIds);
-  return (request) => {
+  const requireView = (query: JsonObject, where?: string): void => {
+    requireMembers(query, viewMembers, where);
+    if (isOfIds) requireNoCheckpoints(keysIn(query));
+  };
+  return async (request) => {
     const body = request.json === undefined ? {} : requireObject(request.json);
     if (isOfIds) {
       const key = jsonParameter(request, "key");
       requireNoCheckpoints(keysIn({ key, keys: jsonParameter(request, "keys") }));
     }
+    const plan = select(request);
     // `nano` sends several queries without `/queries` in the path.
-    if (body.queries !== undefined) return planSeveral(request);
-    requireMembers(body, viewMembers);
-    if (isOfIds) requireNoCheckpoints(keysIn(body));
-    return select(request);
-  };
-}
-
-function listSeveral(isOfIds: boolean): Planner {
-  return async (request) => {
-    const body = requireObject(request.json);
+    if (body.queries === undefined) {
+      requireView(body);
+      return plan;
+    }
     requireMembers(body, queriesMembers);
-    const elements = await readEach(body, "queries", (query) => {
-      requireMembers(query, viewMembers, "a query");
-      if (isOfIds) requireNoCheckpoints(keysIn(query));
-    });
-    return { accesses: [accessTo(request, ["SELECT"])], elements };
+    const elements = await readEach(body, "queries", (query) => requireView(query, "a query"));
+    return { ...plan, elements };
   };
 }
 
@@ -379,7 +376,7 @@ const changes: Planner = (request) => {
   if (filter !== undefined && !changesFilter.test(filter)) {
     throw badRequest("filter must be <design document>/<function>");
   }
-  return { accesses: [accessTo(request, ["SELECT"])], isStream: feed !== "normal" };
+  return { ...select(request), isStream: feed !== "normal" };
 };
 
 // Servers
@@ -521,7 +518,7 @@ function ofDatabase(path: string): PresetEndpoint[] {
 
 const lists = ["_all_docs", "_design_docs"].flatMap((name) => [
   on(`GET POST ${database}/${name} ${viewParameters}`, "SELECT", list(true), optionalJson),
-  on(`POST ${database}/${name}/queries ${viewParameters}`, "SELECT", listSeveral(true), json),
+  on(`POST ${database}/${name}/queries ${viewParameters}`, "SELECT", list(true), json),
 ]);
 
 const searches = [database, partition].flatMap((path) => [
@@ -562,7 +559,7 @@ const endpoints: readonly PresetEndpoint[] = [
   ...searches,
   needing("SELECT", `GET ${partition}`),
   on(`GET POST ${partition}/_all_docs ${viewParameters}`, "SELECT", list(true), optionalJson),
-  on(`POST ${database}/${view}/queries ${viewParameters}`, "SELECT", listSeveral(false), json),
+  on(`POST ${database}/${view}/queries ${viewParameters}`, "SELECT", list(false), json),
   needing("SELECT", `GET ${database}/_design/:ddoc/_info ${database}/_index`),
   needing("CREATE", `POST ${database}/_index {index ddoc name type partitioned w}`),
   needing("CREATE", `POST ${database}/_index/_bulk_delete`, json),

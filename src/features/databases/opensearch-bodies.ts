@@ -3,7 +3,7 @@ import { parseAccepted, parseUnrounded } from "../../core/json/exact.ts";
 import { quoteName } from "../../core/json/fault.ts";
 import { LineReader } from "../../core/json/one-reading.ts";
 import type { PermissionClass } from "../../core/query/permissions.ts";
-import { badRequest, type Lines, requireMembers, requireObject, unknownMember } from "./body.ts";
+import { badRequest, type Lines, requireObject, unknownMember } from "./body.ts";
 import { isObject, type Json, type JsonObject } from "./preset.ts";
 
 /** An index, alias, data stream or pattern that a request names. */
@@ -706,33 +706,29 @@ export function requireOpenWildcards(value: Json): void {
 /** @throws Refusal */
 export function readDocuments(body: Json, index: string | undefined, kind: string): Uses {
   const reader = new BodyReader();
-  const { docs = [], ids, ...others } = requireObject(body);
-  reader.read(kind, { ...others, docs, ids: ids ?? null });
-  const documents = Array.isArray(docs) ? docs : [docs];
-  reader.uses.elements = Math.max(1, documents.length);
+  const object = requireObject(body);
+  reader.read(kind, object);
+  const documents = [object.docs ?? []].flat();
+  const ids = [object.ids ?? []].flat();
   for (const [element, document] of documents.entries()) {
     reader.element = element;
     const name = isObject(document) ? (document._index ?? index) : index;
     if (name === undefined) throw badRequest(`document ${element} names no index`);
     reader.select(name);
   }
-  if (ids !== undefined || documents.length === 0) {
+  if (object.ids !== undefined || documents.length === 0) {
     reader.element = undefined;
     if (index === undefined) throw badRequest("the documents are of no index");
     reader.select(index);
-    reader.uses.elements = documents.length + (Array.isArray(ids) ? ids.length : 0);
   }
+  reader.uses.elements = Math.max(1, documents.length + ids.length);
   return reader.uses;
 }
 
-const aliasesMembers = new Set(["actions"]);
-
 /** @throws Refusal */
-export function readAliasActions(body: Json): Uses {
+export function readAliasActions({ actions = [] }: JsonObject): Uses {
   const reader = new BodyReader();
-  const { actions: listed = [], ...others } = requireObject(body);
-  requireMembers(others, aliasesMembers);
-  const all = Array.isArray(listed) ? listed : [listed];
+  const all = [actions].flat();
   reader.uses.elements = Math.max(1, all.length);
   for (const [element, action] of all.entries()) {
     reader.element = element;

@@ -571,7 +571,7 @@ async function planBulk(request: PresetRequest): Promise<Plan> {
 }
 
 function planAliasActions(request: PresetRequest): Promise<Plan> {
-  return planElements(request, readAliasActions(request.json ?? null));
+  return planElements(request, readAliasActions(request.members));
 }
 
 function planAnalysis({ json }: PresetRequest): Plan {
@@ -758,8 +758,7 @@ const endpoints: PresetEndpoint[] = [
     ({ path }) => usesOf(namesIn(path.name), ["CREATE"], { isNew: true }),
     { names: "the alias" },
   ),
-  at(`POST /_aliases ${waits}`, "CREATE, DROP with remove_index", planAliasActions, {
-    ...json,
+  at(`POST /_aliases ${waits} {actions}`, "CREATE, DROP with remove_index", planAliasActions, {
     names: "indexes and aliases of each action",
   }),
   onIndex("PUT /_data_stream/:index", "CREATE", create),

@@ -69,20 +69,12 @@ function decodeQuery(text: string): string {
   }
 }
 
-/** Cuts the page from a list that two parameters ask for. @throws Refusal `bad_request` */
-function readPage(
-  query: ReadonlyMap<string, string>,
-  skip: string,
-): <One>(list: readonly One[]) => One[] {
-  const read = (name: string, otherwise: number): number => {
-    const text = query.get(name);
-    if (text === undefined) return otherwise;
-    if (/^\d{1,9}$/.test(text)) return Number(text);
-    throw badRequest(`${name} must be a whole number`);
-  };
-  const start = read(skip, 0);
-  const end = start + read("limit", Number.POSITIVE_INFINITY);
-  return (list) => list.slice(start, end);
+/** @throws Refusal `bad_request` */
+function readCount(query: ReadonlyMap<string, string>, name: string, otherwise: number): number {
+  const text = query.get(name);
+  if (text === undefined) return otherwise;
+  if (/^\d{1,9}$/.test(text)) return Number(text);
+  throw badRequest(`${name} must be a whole number`);
 }
 
 /**
@@ -90,19 +82,21 @@ function readPage(
  * server would tell how much is hidden.
  *
  * @param skip the parameter that says where a page begins
+ * @throws Refusal `bad_request`
  */
 export function filteredList(
   { query }: PresetRequest,
   skip: string,
   isShown: (item: Json) => boolean,
 ): Pick<Plan, "query" | "answer"> {
-  const cut = readPage(query, skip);
+  const start = readCount(query, skip, 0);
+  const end = start + readCount(query, "limit", Number.POSITIVE_INFINITY);
   const others = query.entries().filter(([name]) => name !== "limit" && name !== skip);
   return {
     query: new Map(others),
     answer: (list) => {
       if (!Array.isArray(list)) throw brokenAnswer("not a list");
-      return cut(list.filter(isShown));
+      return list.filter(isShown).slice(start, end);
     },
   };
 }
@@ -127,8 +121,10 @@ interface EndpointMatch extends PresetPath {
   readonly parameters: Record<string, string>;
 }
 
+/** A parameter, or the rest of the path as one. */
 interface Branch {
   readonly name: string;
+  readonly isRest: boolean;
   readonly pattern: RegExp;
   readonly step: Step;
 }
@@ -136,9 +132,7 @@ interface Branch {
 class Step {
   found: PresetPath | undefined = undefined;
   readonly #literals = new Map<string, Step>();
-  readonly #parameters: Branch[] = [];
-  /** The rest of the path is the parameter. */
-  readonly #rests: Branch[] = [];
+  readonly #branches: Branch[] = [];
 
   /** The step after a segment of a preset. */
   after(segment: string, values: Preset["values"]): Step {
@@ -149,11 +143,11 @@ class Step {
     }
     const isRest = segment.endsWith("*");
     const name = segment.slice(1, isRest ? -1 : undefined);
-    const branches = isRest ? this.#rests : this.#parameters;
-    let branch = branches.find((one) => one.name === name);
+    let branch = this.#branches.find((one) => one.name === name);
     if (branch === undefined) {
-      branch = { name, pattern: values[name] ?? plainValue, step: new Step() };
-      branches.push(branch);
+      branch = { name, isRest, pattern: values[name] ?? plainValue, step: new Step() };
+      this.#branches.push(branch);
+      this.#branches.sort((one, other) => Number(one.isRest) - Number(other.isRest));
     }
     return branch.step;
   }
@@ -165,17 +159,13 @@ class Step {
     const segment = segments[at] ?? "";
     const literal = this.#literals.get(segment)?.match(segments, at + 1);
     if (literal !== undefined) return literal;
-    for (const { name, pattern, step } of this.#parameters) {
-      const match = pattern.test(segment) ? step.match(segments, at + 1) : undefined;
+    for (const { name, isRest, pattern, step } of this.#branches) {
+      const value = isRest ? segments.slice(at).join("/") : segment;
+      const next = isRest ? segments.length : at + 1;
+      const match = pattern.test(value) ? step.match(segments, next) : undefined;
       if (match === undefined) continue;
-      match.parameters[name] = segment;
+      match.parameters[name] = value;
       return match;
-    }
-    for (const { name, pattern, step } of this.#rests) {
-      const value = segments.slice(at).join("/");
-      if (step.found !== undefined && pattern.test(value)) {
-        return { ...step.found, parameters: { [name]: value } };
-      }
     }
     return undefined;
   }
