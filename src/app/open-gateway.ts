@@ -58,7 +58,6 @@ import { type Audit, createAudit } from "../core/observe/audit.ts";
 import type { Log } from "../core/observe/log.ts";
 import type { Metrics } from "../core/observe/metrics.ts";
 import type { Tracing } from "../core/observe/tracing.ts";
-import { CLIENT_TIMEOUT_MS } from "../core/upstream/answer-stream.ts";
 import { BackendGroup, type BackendOptions } from "../core/upstream/backends.ts";
 import { openUpstreamCredential, type UpstreamCredential } from "../core/upstream/credential.ts";
 import { type Database, DatabaseRouting, QueryMetrics } from "../core/upstream/database.ts";
@@ -380,7 +379,6 @@ async function openOwnDatabase({ loaded, log, member }: Base, metrics: QueryMetr
     name: withoutPassword(ownDatabaseUrl(loaded)),
     connections,
     waitTimeoutMs: seconds * 1000,
-    clientTimeoutMs: CLIENT_TIMEOUT_MS,
     metrics,
     log,
   });

@@ -82,8 +82,6 @@ interface EngineDatabaseOptions {
   readonly connections: number;
   /** How long a query waits for a slot. */
   readonly waitTimeoutMs: number;
-  /** How long a client may read nothing of its response. */
-  readonly clientTimeoutMs: number;
   readonly metrics: QueryMetrics;
   readonly log: Logger;
 }
@@ -165,7 +163,7 @@ export class EngineDatabase implements Database, DatabaseTarget {
         await this.#send(answer, sink, client);
         return;
       }
-      const stream = new StreamedAnswer(sink, format, this.#options, client);
+      const stream = new StreamedAnswer(sink, format, client);
       report?.(stream);
       await this.#store.stream(query, stream, client);
       stream.end();
@@ -185,7 +183,7 @@ export class EngineDatabase implements Database, DatabaseTarget {
       sink.end(Buffer.from(body.buffer, body.byteOffset, byteLength));
       return;
     }
-    const output = new Drain(sink, this.#options.clientTimeoutMs, client);
+    const output = new Drain(sink, client.signal);
     let sent = 0;
     // Leaving the loop closes the file of a long answer.
     for await (const piece of answerBytes(answer)) {
@@ -287,17 +285,15 @@ function jsonHead(length: number): readonly string[] {
   return ["Content-Type", "application/json", "Content-Length", String(length)];
 }
 
-/** Writes to a sink with back-pressure, and cuts off a client that reads nothing for too long. */
+/** Writes to a sink with back-pressure. */
 class Drain {
   /** Set while the client lags; resolves when it has caught up or left. */
   backlog: Promise<void> | undefined;
   readonly #sink: AnswerSink;
-  readonly #clientTimeoutMs: number;
-  readonly #client: AbortController;
+  readonly #client: AbortSignal;
 
-  constructor(sink: AnswerSink, clientTimeoutMs: number, client: AbortController) {
+  constructor(sink: AnswerSink, client: AbortSignal) {
     this.#sink = sink;
-    this.#clientTimeoutMs = clientTimeoutMs;
     this.#client = client;
   }
 
@@ -310,13 +306,8 @@ class Drain {
     const sink = this.#sink;
     const { promise, resolve } = Promise.withResolvers<void>();
     sink.whenDrained = resolve;
-    this.#client.signal.addEventListener("abort", () => resolve(), { once: true });
-    const stall = setTimeout(() => {
-      this.#client.abort();
-      sink.cut();
-    }, this.#clientTimeoutMs);
+    this.#client.addEventListener("abort", () => resolve(), { once: true });
     await promise;
-    clearTimeout(stall);
     sink.whenDrained = undefined;
     this.backlog = undefined;
   }
@@ -339,16 +330,11 @@ class StreamedAnswer implements RowStream, RunReport {
   #hasProgressed = false;
   #rows = 0;
 
-  constructor(
-    sink: AnswerSink,
-    format: "csv" | "ndjson",
-    { clientTimeoutMs }: EngineDatabaseOptions,
-    client: AbortController,
-  ) {
+  constructor(sink: AnswerSink, format: "csv" | "ndjson", client: AbortController) {
     this.format = format;
     this.#sink = sink;
     this.#client = client;
-    this.#output = new Drain(sink, clientTimeoutMs, client);
+    this.#output = new Drain(sink, client.signal);
   }
 
   get hasBegun(): boolean {

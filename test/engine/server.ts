@@ -13,8 +13,6 @@ import { openEngineStore, type StoreOptions } from "../../src/engine/open.ts";
 
 export interface EngineOptions extends Omit<StoreOptions, "log" | "isGuest" | "poolSize"> {
   readonly log: Logger;
-  /** Milliseconds that a client may read nothing. */
-  readonly clientTimeoutMs?: number;
 }
 
 export interface Engine {
@@ -32,7 +30,6 @@ const PATIENCE_MS = 5 * 60_000;
  * the answer's `x-test-report` tells what the engine reports.
  */
 export async function startEngine({
-  clientTimeoutMs = PATIENCE_MS,
   queryTimeLimit = PATIENCE_MS,
   ...options
 }: EngineOptions): Promise<Engine> {
@@ -41,7 +38,6 @@ export async function startEngine({
     name: "test",
     connections: 1000,
     waitTimeoutMs: PATIENCE_MS,
-    clientTimeoutMs,
     metrics: new QueryMetrics(),
     log: options.log,
   });

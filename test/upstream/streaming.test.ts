@@ -4,6 +4,7 @@ import { once } from "node:events";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import { setTimeout as delay, setImmediate as nextTurn } from "node:timers/promises";
 import t, { type Test } from "tap";
+import { limitAnswers } from "../../src/core/http/connections.ts";
 import { BackendGroup, type BackendOptions } from "../../src/core/upstream/backends.ts";
 import { createReverseProxy } from "../../src/core/upstream/reverse-proxy.ts";
 import { parseTarget } from "../../src/core/upstream/target.ts";
@@ -97,7 +98,7 @@ t.test("a client that leaves while its query waits gives up its place", async (t
 
 t.test("a client that stops reading loses its connection to the upstream", async (t) => {
   const upstream = await new RecordingUpstream().listen(t);
-  const url = await forwarder(t, upstream, { connections: 1, clientTimeoutMs: 200 });
+  const url = await forwarder(t, upstream, { connections: 1 }, 200);
 
   upstream.answer = (_, response) => {
     for (let count = 0; count < 50; count++) response.write(chunk);
@@ -234,9 +235,18 @@ async function forwarder(
   t: Test,
   upstream: RecordingUpstream,
   options: Partial<BackendOptions> = { connections: 2 },
+  clientTimeoutMs?: number,
 ): Promise<string> {
   const group = new BackendGroup([parseTarget(upstream.url)], backendOptions(options));
+  const answers: { response: ServerResponse }[] = [];
+  const timer = limitAnswers(
+    () => answers,
+    () => {},
+    clientTimeoutMs,
+  );
+  t.teardown(() => clearInterval(timer));
   const server = createServer((request, response) => {
+    answers.push({ response });
     const body = Buffer.from(request.url ?? "");
     group.run(...queryFor(response, { body }));
   });

@@ -6,7 +6,6 @@ import type { Duplex } from "node:stream";
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { http } from "../base/node-http.ts";
 import { Refusal, type RefusalCode } from "../base/refusal.ts";
-import { CLIENT_TIMEOUT_MS } from "../upstream/answer-stream.ts";
 import { sendRejection } from "./answer.ts";
 import { closeSoon } from "./body.ts";
 import type { Exchange } from "./exchange.ts";
@@ -298,14 +297,17 @@ function rawAnswer(requestId: string, { code, status, message }: Refusal): Buffe
 /** How often open answers are checked: a lost right cuts them within a second. */
 const INTERVAL_MS = 500;
 
+/** How long a client may read nothing of its answer. */
+const CLIENT_TIMEOUT_MS = 60_000;
+
 interface Stall {
   readonly flushed: number;
   readonly since: number;
 }
 
 /**
- * Cuts answers that the client does not read, because their buffers are needed for others, and
- * those that are no longer allowed. A request that is answered at once pays nothing for this.
+ * Cuts answers that the client does not read, because others need their buffers and their
+ * connections to the upstream, and those that are no longer allowed. A request that is answered at once pays nothing for this.
  *
  * @param open the answers under way; each must keep its identity between checks
  * @param cutOnceRefused cuts an answer that is no longer allowed

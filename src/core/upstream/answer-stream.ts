@@ -11,9 +11,6 @@ import {
 import { type Connection, freeMemory, SENT_AS_TEXT, writeTogether } from "./http1/connection.ts";
 import { asRefusal } from "./target.ts";
 
-/** How long a client may read nothing of its answer. */
-export const CLIENT_TIMEOUT_MS = 60_000;
-
 /** Transforms a response body piece by piece. An exception ends the response. */
 export interface BodyFilter {
   pass(piece: Buffer): Buffer | Promise<Buffer>;
@@ -229,12 +226,6 @@ export class BufferedAnswer implements AnswerSink {
  */
 export type OnComplete = (failure: Refusal | undefined, hasReceived: boolean) => void;
 
-export interface StreamLimits {
-  /** Until the final response's head, regardless of interim responses. */
-  readonly responseTimeoutMs: number;
-  readonly clientTimeoutMs: number;
-}
-
 const nothing = Buffer.alloc(0);
 /** RFC 9110, section 15.2. */
 export const MAX_INTERIM = 100;
@@ -252,7 +243,7 @@ type StreamState = "arriving" | "stalled" | "arrived" | "ended";
 export class AnswerStream implements AnswerReceiver {
   readonly #sink: AnswerSink;
   readonly #connection: Connection;
-  readonly #limits: StreamLimits;
+  readonly #responseTimeoutMs: number;
   readonly #metrics: UpstreamMetrics | undefined;
   readonly #complete: OnComplete;
   readonly #startedAt = performance.now();
@@ -265,25 +256,24 @@ export class AnswerStream implements AnswerReceiver {
   #filter: BodyFilter | undefined;
   /** Resolves when everything received so far has been filtered. Undefined if it has. */
   #filtering: Promise<void> | undefined;
-  #stall: NodeJS.Timeout | undefined;
 
+  /** @param responseTimeoutMs until the final response's head, regardless of interim responses */
   constructor(
     sink: AnswerSink,
     connection: Connection,
-    limits: StreamLimits,
+    responseTimeoutMs: number,
     complete: OnComplete,
     metrics?: UpstreamMetrics,
   ) {
     this.#sink = sink;
     this.#connection = connection;
-    this.#limits = limits;
+    this.#responseTimeoutMs = responseTimeoutMs;
     this.#metrics = metrics;
     this.#complete = complete;
     // Named first: V8 allocates a function long-lived that is written where a property is assigned.
     // All that it refers to, here the request, would stay until the whole heap is collected.
     const onGone = () => this.#fail(new Error("no one is waiting for the response"));
     const onDrained = () => {
-      clearTimeout(this.#stall);
       if (this.#state === "stalled") this.#state = "arriving";
       this.#resume();
     };
@@ -302,7 +292,7 @@ export class AnswerStream implements AnswerReceiver {
   /** Each interim response restarts the connection's timeout, so their number is limited here. */
   onInterim(): void {
     this.#interim++;
-    if (performance.now() - this.#startedAt > this.#limits.responseTimeoutMs) {
+    if (performance.now() - this.#startedAt > this.#responseTimeoutMs) {
       this.#fail(new Refusal("upstream_timeout", { detail: "only interim responses" }));
     } else if (this.#interim > MAX_INTERIM) {
       this.#fail(new Refusal("upstream_broken", { detail: "too many interim responses" }));
@@ -354,8 +344,6 @@ export class AnswerStream implements AnswerReceiver {
     if (this.#sink.write(bytes) || this.#state !== "arriving") return;
     this.#state = "stalled";
     this.#connection.pause();
-    // Upstream connections are too scarce to wait for a client that has stopped reading.
-    this.#stall = setTimeout(() => this.#sink.cut(), this.#limits.clientTimeoutMs);
   }
 
   #resume(): void {
@@ -365,7 +353,6 @@ export class AnswerStream implements AnswerReceiver {
   onEnd(last: Buffer = nothing): void {
     if (this.#state === "ended") return;
     this.#state = "arrived";
-    clearTimeout(this.#stall);
     this.#inTurn(() => {
       const filter = this.#filter;
       return filter === undefined ? this.#end(last) : this.#endFiltered(filter, last);
@@ -432,7 +419,6 @@ export class AnswerStream implements AnswerReceiver {
 
   #close(): void {
     this.#state = "ended";
-    clearTimeout(this.#stall);
     this.#sink.whenGone = undefined;
     this.#sink.whenDrained = undefined;
   }

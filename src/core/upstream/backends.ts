@@ -1,12 +1,6 @@
 import { FairQueue, type WaitEnd } from "../base/queues.ts";
 import { Refusal } from "../base/refusal.ts";
-import {
-  type AnswerSink,
-  AnswerStream,
-  CLIENT_TIMEOUT_MS,
-  type OnComplete,
-  type StreamLimits,
-} from "./answer-stream.ts";
+import { type AnswerSink, AnswerStream, type OnComplete } from "./answer-stream.ts";
 import type { UpstreamCredential } from "./credential.ts";
 import {
   type Database,
@@ -75,7 +69,6 @@ export interface BackendOptions {
   readonly connectTimeoutMs: number;
   /** Until the response's head and between two parts of its body. */
   readonly responseTimeoutMs: number;
-  readonly clientTimeoutMs?: number;
   /** If empty, accepting a connection is enough. */
   readonly healthPath: string;
   /** Between checks of each of several backends. */
@@ -116,7 +109,6 @@ class Backend implements Candidate, DatabaseTarget {
   failedAt = Number.NEGATIVE_INFINITY;
   readonly #pool: ConnectionPool;
   readonly #common: string;
-  readonly #limits: StreamLimits;
   readonly #isSingle: boolean;
   readonly #healthCheck: HealthCheck;
   readonly #target: UpstreamTarget;
@@ -129,7 +121,7 @@ class Backend implements Candidate, DatabaseTarget {
   /** Connects on first use. Starts health checks if it is one of several. */
   constructor(target: UpstreamTarget, isSingle: boolean, options: BackendOptions) {
     const { connections, responseTimeoutMs, metrics } = options;
-    const { healthPath: path, credential, clientTimeoutMs = CLIENT_TIMEOUT_MS } = options;
+    const { healthPath: path, credential } = options;
     const host = target.socketPath === undefined ? new URL(target.origin).host : "localhost";
     const maxWaiting = connections * WAITING_PER_CONNECTION;
     const { waits } = metrics;
@@ -139,7 +131,6 @@ class Backend implements Candidate, DatabaseTarget {
     const slots = Math.ceil(connections / 2);
     this.#uploads = new FairQueue({ ...limits, slots, maxPerKey: Math.ceil(slots / 2) });
     metrics.include(this);
-    this.#limits = { responseTimeoutMs, clientTimeoutMs };
     this.#pool = new ConnectionPool(target, options);
     this.#common = ` HTTP/1.1\r\nhost: ${host}\r\nconnection: keep-alive\r\n`;
     this.#healthCheck = new HealthCheck(() =>
@@ -166,10 +157,10 @@ class Backend implements Candidate, DatabaseTarget {
   /** @param isRepeat uses a new connection, because another idle one might be stale too */
   send(query: BackendRequest, sink: AnswerSink, isRepeat: boolean, complete: OnComplete) {
     const connection = isRepeat ? this.#pool.open() : this.#pool.take();
-    const { metrics } = this.#options;
+    const { metrics, responseTimeoutMs } = this.#options;
     const body = "schema" in query ? nothing : query.body;
     const head = `${firstLine(query)}${this.#common}${lengthField(query)}${query.fields}\r\n`;
-    const stream = new AnswerStream(sink, connection, this.#limits, complete, metrics);
+    const stream = new AnswerStream(sink, connection, responseTimeoutMs, complete, metrics);
     // Nothing that was sent is sent again, except reads.
     connection.send(head, body, stream, "path" in query && !query.isRead);
     return connection;

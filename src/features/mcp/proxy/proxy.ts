@@ -20,7 +20,6 @@ import { requireOneReading } from "../../../core/json/one-reading.ts";
 import {
   AnswerStream,
   type BodyFilter,
-  CLIENT_TIMEOUT_MS,
   ClientAnswer,
   type OnComplete,
   type ResponseHandling,
@@ -546,7 +545,6 @@ export function createMcpProxy(
   const { connect_timeout: connect, response_timeout: response } = gateway.configuration.upstream;
   /** Until the head of a response, and between two parts of one that is no stream. */
   const responseTimeoutMs = response * 1000;
-  const limits = { responseTimeoutMs, clientTimeoutMs: CLIENT_TIMEOUT_MS };
   const pool = new ConnectionPool(
     { origin: url.origin, socketPath: undefined },
     { connectTimeoutMs: connect * 1000, responseTimeoutMs },
@@ -572,7 +570,8 @@ export function createMcpProxy(
       if (isRepeated) send(pool.open(), head, body, sink, false);
       else sink.fail(failure);
     };
-    connection.send(head, body, new AnswerStream(sink, connection, limits, complete));
+    const stream = new AnswerStream(sink, connection, responseTimeoutMs, complete);
+    connection.send(head, body, stream);
   }
 
   async function countStream(
