@@ -18,7 +18,6 @@ import {
   type SchemaQuery,
   withSlot,
 } from "../core/upstream/database.ts";
-import { HealthCheck } from "../core/upstream/health-check.ts";
 import { callerLimits, EngineRefusal } from "./refusal.ts";
 import { type Answer, answerBytes, type RowFormat, type RowStream } from "./spool.ts";
 import type { Store } from "./store.ts";
@@ -94,7 +93,6 @@ export class EngineDatabase implements Database, DatabaseTarget {
   readonly #store: Store;
   readonly #options: EngineDatabaseOptions;
   readonly #limiter: FairQueue;
-  readonly #healthCheck: HealthCheck;
   #running = 0;
   #onIdle: (() => void) | undefined;
 
@@ -107,12 +105,6 @@ export class EngineDatabase implements Database, DatabaseTarget {
     const maxWaiting = slots * WAITING_PER_SLOT;
     this.#limiter = new FairQueue({ slots, maxWaiting, timeoutMs, waits });
     metrics.include(this.#limiter);
-    this.#healthCheck = new HealthCheck(() =>
-      store.check().then(
-        () => true,
-        () => false,
-      ),
-    );
   }
 
   get readsBytes(): boolean {
@@ -248,7 +240,7 @@ export class EngineDatabase implements Database, DatabaseTarget {
   }
 
   isUp(): Promise<boolean> {
-    return this.#healthCheck.isUp();
+    return this.#store.isUp();
   }
 
   /** Waits for the queries that are running, then closes the store. Gives up after ten seconds. */

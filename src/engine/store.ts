@@ -28,7 +28,7 @@ export interface Store {
   stream(request: QueryRequest, stream: RowStream, query: AbortController): Promise<void>;
   /** @throws EngineRefusal `database_not_found` or `table_not_found` */
   readSchema(path: SchemaPath, query: AbortController): Promise<Answer>;
-  /** Resolves if the database answers within two seconds. @throws EngineRefusal `database_unavailable` */
-  check(): Promise<void>;
+  /** True if the database has answered within the last second, or answers within two. */
+  isUp(): Promise<boolean>;
   close(): Promise<void>;
 }

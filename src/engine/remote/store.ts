@@ -192,14 +192,15 @@ class RemoteStore<Leased extends Session> implements Store {
     return jsonAnswer({ status: "success", data });
   }
 
-  async check(): Promise<void> {
-    if (this.#reachability.hasJustAnswered) return;
+  async isUp(): Promise<boolean> {
+    if (this.#reachability.hasJustAnswered) return true;
     try {
       await this.#check.run(CHECK_TIMEOUT_MS);
       this.#reachability.noteSuccess();
+      return true;
     } catch (error) {
       this.#reachability.noteFailure(error);
-      throw new EngineRefusal(...refused.unavailable);
+      return false;
     }
   }
 

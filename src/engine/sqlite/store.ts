@@ -448,12 +448,8 @@ class SqliteStore implements Store {
     return this.#spooled(work, [database], signal, (run) => this.#locks.shared([database], run));
   }
 
-  async check(): Promise<void> {
-    if (this.#pool.isStuck) {
-      throw new EngineRefusal("database_unavailable", "A SQLite process does not answer");
-    }
-    if (this.#files.has(defaultDatabase)) return;
-    throw new EngineRefusal("database_unavailable", "The database files are missing");
+  async isUp(): Promise<boolean> {
+    return !this.#pool.isStuck && this.#files.has(defaultDatabase);
   }
 
   async close(): Promise<void> {
