@@ -85,10 +85,6 @@ export class Channel<Own extends Calls, Other extends Calls, Failure> {
     this.#options = options;
   }
 
-  get isWaiting(): boolean {
-    return this.#asked.size > 0;
-  }
-
   /**
    * Calls the other end.
    *
@@ -187,9 +183,7 @@ const BEAT_MS = 1000;
 
 export interface HeartbeatLimits {
   readonly maxMissed: number;
-  readonly maxMissedAtStart?: number;
-  /** Also watch the child while it owes no answer. */
-  readonly whileIdle?: boolean;
+  readonly maxMissedAtStart: number;
   /**
    * True for a child that blocks its event loop while it works: one of its threads echoes standard
    * input to standard output.
@@ -202,14 +196,12 @@ export interface HeartbeatLimits {
  *
  * @param onStuck called once after too many missed pings, counted only while this process itself
  * ran
- * @param isAsked true while the child's answer matters
  * @returns the number of missed heartbeats in a row
  */
 function watchHeartbeat(
   child: ChildProcess,
-  { maxMissed, maxMissedAtStart = maxMissed, overStdio = false }: HeartbeatLimits,
+  { maxMissed, maxMissedAtStart, overStdio = false }: HeartbeatLimits,
   onStuck: () => void,
-  isAsked: () => boolean,
 ): () => number {
   if (child.pid === undefined) return () => 0;
   let missed = maxMissed - maxMissedAtStart;
@@ -221,7 +213,6 @@ function watchHeartbeat(
   child.stdin?.on("error", () => {});
   // Counts beats rather than time, since time also passes while this process itself is stopped.
   const timer = setInterval(() => {
-    if (!isAsked()) return;
     missed++;
     if (missed > maxMissed) {
       clearInterval(timer);
@@ -259,8 +250,8 @@ interface ProgramOptions<Own extends Calls, Failure> {
   readonly fork: ForkOptions;
   readonly handlers: Handlers<Own>;
   readonly errors: ErrorCodec<Failure>;
-  /** When the process is considered stuck; never if omitted. */
-  readonly heartbeat?: HeartbeatLimits;
+  /** When the process is considered stuck. */
+  readonly heartbeat: HeartbeatLimits;
 }
 
 interface Deadline {
@@ -284,7 +275,7 @@ export class ChildProgram<Own extends Calls, Other extends Calls, Failure> {
   readonly #ending = Promise.withResolvers<Ending>();
   readonly #starting = Promise.withResolvers<void>();
   #killedFor: Error | undefined;
-  #countMissedBeats = () => 0;
+  readonly #countMissedBeats: () => number;
   #isGone = false;
 
   constructor(program: URL, options: ProgramOptions<Own, Failure>) {
@@ -302,11 +293,8 @@ export class ChildProgram<Own extends Calls, Other extends Calls, Failure> {
       this.#starting.resolve();
       if (message !== PONG) this.#channel.receive(message);
     });
-    if (heartbeat !== undefined) {
-      const onStuck = () => void this.kill(new ChannelClosedError("it did not respond"));
-      const isAsked = () => heartbeat.whileIdle === true || this.#channel.isWaiting;
-      this.#countMissedBeats = watchHeartbeat(child, heartbeat, onStuck, isAsked);
-    }
+    const onStuck = () => void this.kill(new ChannelClosedError("it did not respond"));
+    this.#countMissedBeats = watchHeartbeat(child, heartbeat, onStuck);
     // By "close", everything that the process sent has been received.
     child.once("close", (code, signal) => this.#ending.resolve({ code, signal }));
     child.on("error", ({ message }) => {

@@ -80,10 +80,6 @@ export type KeyChange =
 /** Plans changes from the keys, newest first, under the store's lock. Throws a Refusal to abort. */
 type KeyPlan = (keys: readonly StoredKey[]) => Promise<readonly KeyChange[]>;
 
-interface KeyWatch {
-  close(): Promise<void>;
-}
-
 /** Storage of signing keys, for example a directory of files (`key-file.ts`). */
 export interface KeyStore {
   readonly place: string;
@@ -97,7 +93,10 @@ export interface KeyStore {
   /** Resolves once every gateway on this store verifies with the latest changes. */
   propagated(): Promise<void>;
   /** Calls `load` after each change, one call at a time. */
-  watch(load: () => Promise<void>, onFailure: (error: unknown) => void): Promise<KeyWatch>;
+  watch(
+    load: () => Promise<void>,
+    onFailure: (error: unknown) => void,
+  ): Promise<{ close(): Promise<void> }>;
 }
 
 /** A running gateway may still sign with a retired key for this time. */

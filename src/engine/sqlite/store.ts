@@ -195,7 +195,6 @@ class WorkerProcess extends ChildProgram<WorkerCalls, EngineCalls, TaskFailure> 
       heartbeat: {
         maxMissed: MISSABLE_BEATS,
         maxMissedAtStart: MISSABLE_AT_START,
-        whileIdle: true,
         overStdio: true,
       },
       errors: taskErrors,

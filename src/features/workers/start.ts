@@ -70,7 +70,7 @@ function mayShareOutput(): boolean {
 }
 
 /** Six missed seconds leave time to start another worker within ten. */
-const HEARTBEAT = { maxMissed: 6, maxMissedAtStart: 60, whileIdle: true };
+const HEARTBEAT = { maxMissed: 6, maxMissedAtStart: 60 };
 
 class Worker extends ChildProgram<WorkerCalls, MainCalls, RefusalFailure> {
   /** From 1. */
