@@ -253,6 +253,7 @@ export async function openRevocations(
   let retry: NodeJS.Timeout | undefined;
 
   async function readAndJoin(): Promise<void> {
+    following.note();
     const { revocations } = await readContents(file, checkRead);
     ({ inForce, index, lost } = await runCooperatively(joinSteps(inForce, revocations)));
   }

@@ -102,10 +102,6 @@ export function watchFile(
   const poll = setInterval(notice, POLL_MS);
 
   return {
-    /**
-     * Records the current state as seen; for a caller that is about to read the file without having
-     * been notified. Otherwise a file that is created, read and deleted at once would look unchanged.
-     */
     note(): void {
       if (changing === undefined && seen !== UNSETTLED) seen = look();
     },
@@ -141,7 +137,6 @@ export function followFiles(
   async function loadNow(): Promise<void> {
     queued = undefined;
     clearTimeout(retry);
-    for (const watch of watches) watch.note();
     const wasRetrying = isRetrying;
     try {
       await load();
@@ -169,6 +164,14 @@ export function followFiles(
     async reload(): Promise<void> {
       await reload();
       while (isRetrying) await delay(SETTLE_MS);
+    },
+    /**
+     * Records the current states as seen; for a caller that is about to read the files without
+     * having been notified. Otherwise a file that is created, read and deleted at once would look
+     * unchanged.
+     */
+    note(): void {
+      for (const watch of watches) watch.note();
     },
     async close(): Promise<void> {
       isClosed = true;
