@@ -603,6 +603,8 @@ function rowOpinion(element: Element): { faults: string[]; additions: string[] }
     if (conditions === undefined) faults.push("attribute_missing");
     const rows = operation === "Insert" ? objectsAt(fields, "values") : [];
     const set = objectAt(fields, "set");
+    const computed = objectsAt(fields, "compute").map((one) => textAt(one, "as"));
+    const isShadowed = rowFilter.some(({ column }) => computed.includes(column));
     for (const condition of conditions ?? []) {
       const { column, cmp, value } = condition;
       const isKept =
@@ -611,7 +613,10 @@ function rowOpinion(element: Element): { faults: string[]; additions: string[] }
         !(column in objectAt(fields, "add")) &&
         (!(column in set) || holds(condition, set[column]));
       if (!isKept) faults.push("row_denied");
-      const spellings = spellingsOf(element, index).map((one) => one.replace("?", column));
+      const full = `${element.names[index]}.${column}`;
+      const spellings = isShadowed
+        ? [full]
+        : spellingsOf(element, index).map((one) => one.replace("?", column));
       const isThere = terms(fields.where).some(
         (term) =>
           spellings.includes(textAt(term, "column")) &&
@@ -619,7 +624,7 @@ function rowOpinion(element: Element): { faults: string[]; additions: string[] }
           JSON.stringify(term.value) === JSON.stringify(value),
       );
       if (isThere || operation === "Insert") continue;
-      const name = isSole(element) ? column : `${element.names[index]}.${column}`;
+      const name = isSole(element) && !isShadowed ? column : full;
       additions.push(JSON.stringify({ column: name, cmp, value }));
     }
   }

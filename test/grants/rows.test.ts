@@ -80,6 +80,32 @@ overSqliteSite("a row filter limits every kind of change", nightly, async (t, si
   );
 });
 
+overSqliteSite("no computed name is a row filter's column", nightly, async (t, site, _, sql) => {
+  await sql(
+    "create table bare (id integer primary key, owner varchar(20))",
+    "create table owned (id integer primary key, tenant varchar(20))",
+    "insert into bare values (1, 'acme')",
+    "insert into owned values (1, 'acme')",
+  );
+  await site.allow(entry("rita", "main", "ReadOnly", filter));
+  const rita = await site.as("rita", '{ tenant = "acme" }');
+  const compute = [{ as: "tenant", fn: "trim", of: ["owner"] }];
+  const bare = { from: "bare", columns: ["id"], compute };
+  const include = [
+    { as: "all", table: "bare", on: "bare.id = owned.id", columns: ["id"], compute },
+  ];
+  const within = { column: "id", cmp: "IN", select: bare };
+  for (const query of [
+    select("bare", ["id"], { compute }),
+    select("bare", ["id"], { compute, where: term("tenant", "=", "acme") }),
+    { Select: { database: "main", from: { select: bare, as: "all" }, columns: ["id"] } },
+    select("owned", ["id"], { include }),
+    select("owned", ["id"], { where: within }),
+  ]) {
+    t.equal(outcome(await rita(query)), "400 unknown_column", JSON.stringify(query));
+  }
+});
+
 overEachSite("an error names nothing hidden", async (t, site) => {
   await makeTables(site);
   await site.allow(

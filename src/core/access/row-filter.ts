@@ -251,13 +251,12 @@ export function filterRows(
   node: OperationNode,
   tables: readonly TableRight[],
 ): TableFilter[] {
-  const isQualified = !readsOneTable(node);
   const filters: TableFilter[] = [];
   const seen = new Set<string>();
   for (const table of tables) {
     if (seen.has(table.name)) continue;
     seen.add(table.name);
-    const filter = filterTable(filtered, node, table, { table: table.name, isQualified });
+    const filter = filterTable(filtered, node, table);
     if (filter !== undefined) filters.push(filter);
   }
   return filters;
@@ -267,7 +266,6 @@ function filterTable(
   { snapshot, subject, access: { database }, totals, rowFilters, operation }: FilteredAccess,
   node: OperationNode,
   { table, name, entry }: TableRight,
-  spelling: ColumnSpelling,
 ): TableFilter | undefined {
   const { rowFilter, requireWhere } = entry.grant;
   // A row filter can be added to an operation with a `where`.
@@ -298,6 +296,9 @@ function filterTable(
   const bytewise = filter.map(({ column }) => column);
   totals.compareBytes({ database, table, bytewise, ...(writes ? { written: filter } : {}) });
   if (!isSelective) return undefined;
+  // Unqualified, it would be the name of a computed value if the table lacks the column.
+  const isComputed = bytewise.some((column) => node.computed.includes(column));
+  const spelling = { table: name, isQualified: isComputed || !readsOneTable(node) };
   const toTerm = ({ column, cmp, value }: RowCondition): Term => ({
     column: spelling.isQualified ? `${name}.${column}` : column,
     cmp,
