@@ -114,9 +114,12 @@ overEachSite("an error names nothing hidden", async (t, site) => {
       "main",
       "ReadWrite",
       'tables = ["tickets", "vaul_*"]\ncolumns = ["id", "status", "salry"]',
-    ) + entry("olga", "main", "ReadWrite"),
+    ) +
+      entry("olga", "main", "ReadWrite") +
+      entry("dan", "main", "DbAdmin") +
+      entry("dan", "main", "None", 'tables = ["vault"]'),
   );
-  const [rita, olga] = [await site.as("rita"), await site.as("olga")];
+  const [rita, olga, dan] = [await site.as("rita"), await site.as("olga"), await site.as("dan")];
   const cases: readonly [query: object, outcome: string, hidden: RegExp][] = [
     [select("vaul_t", ["id"]), "404 table_not_found", /did you mean|vault/],
     [select("tickets", ["salry"]), "400 unknown_column", /did you mean|salary/],
@@ -166,6 +169,9 @@ overEachSite("an error names nothing hidden", async (t, site) => {
     },
   });
   t.match((await olga(select("vaults", ["id"]))).body.message, /did you mean vault/);
+  const dropped = await dan({ DropTable: tickets });
+  t.equal(outcome(dropped), "409 constraint_violation");
+  t.match(dropped.body.message, /^(?!.*vault).*(?:refers? to|depend on) /);
 });
 
 overSqliteSite("bind reads and writes only columns that are allowed", nightly, async (t, site) => {

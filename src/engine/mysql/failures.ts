@@ -3,6 +3,7 @@ import { ConnectionLost, type Origin } from "../remote/dialect.ts";
 import {
   createFailures,
   failed,
+  nameless,
   type Refused,
   refused,
   safeWords,
@@ -43,7 +44,7 @@ const refusals: ReadonlyMap<number, Refused> = new Map<number, Refused>([
     1215,
     3780,
   ),
-  ...numbers(["constraint_violation", "The database requires a primary key in each table"], 3750),
+  ...numbers(nameless("The database requires a primary key in each table"), 3750),
 ]);
 
 /** The server is stopping, starting or full, or no longer accepts this user. */

@@ -84,6 +84,11 @@ export function failed(origin: Origin | undefined, words?: string, reason?: stri
   return worded(["statement_failed", reason === undefined ? plain : `${plain}: ${reason}`], words);
 }
 
+/** For every caller, since the message names nothing of the database. */
+export function nameless(message: string) {
+  return ["constraint_violation", message, { plain: message }] as const;
+}
+
 export const refused = {
   unfit: ["invalid_value", "A value does not fit its column or cannot be compared with it"],
   tooLong: ["invalid_value", "A text is longer than its column allows"],
@@ -108,8 +113,8 @@ export const refused = {
   storage: ["storage_failed", "The database cannot be written: its disk is full or failing"],
   readOnly: ["storage_failed", "The database is read-only"],
   noSpace: ["storage_failed", "The engine's disk has no space for the answer"],
-  depended: ["constraint_violation", "Other objects in the database depend on it"],
-  lastNumber: ["constraint_violation", "A serial column has reached its last number"],
+  depended: nameless("Other objects in the database depend on it"),
+  lastNumber: nameless("A serial column has reached its last number"),
   byTrigger: ["constraint_violation", "A trigger or function of the database refused this"],
   raisedOutage: [
     "database_unavailable",
@@ -121,7 +126,7 @@ export const refused = {
     "permission_denied",
     "A row-level security policy of the database does not allow this row",
   ],
-  byView: ["constraint_violation", "A view of the database does not allow this row"],
+  byView: nameless("A view of the database does not allow this row"),
   ofView: ["permission_denied", "The database does not allow this on a view"],
   forbidden: ["permission_denied", "The engine's database user lacks the privilege for this"],
   unavailable: ["database_unavailable", "The database cannot be reached"],

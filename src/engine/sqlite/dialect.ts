@@ -111,7 +111,9 @@ function requireUnreferenced({ session, schema }: SqliteContext, name: string): 
         and reference."table" = ${name} collate nocase limit 1`,
   );
   if (referring === undefined) return;
-  throw new EngineRefusal("constraint_violation", `Table ${referring[0]} refers to table ${name}`);
+  const message = `Table ${referring[0]} refers to table ${name}`;
+  const plain = `Another table refers to table ${name}`;
+  throw new EngineRefusal("constraint_violation", message, { plain });
 }
 
 /** In SQLite, sums and averages of doubles overflow to infinity. */
