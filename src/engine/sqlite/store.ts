@@ -448,7 +448,13 @@ class SqliteStore implements Store {
   }
 
   async isUp(): Promise<boolean> {
-    return !this.#pool.isStuck && this.#files.has(defaultDatabase);
+    if (this.#pool.isStuck) return false;
+    try {
+      return this.#files.has(defaultDatabase);
+    } catch {
+      // Their directory is gone or cannot be read.
+      return false;
+    }
   }
 
   async close(): Promise<void> {
