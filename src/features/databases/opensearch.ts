@@ -121,11 +121,11 @@ const readPercolators = memoizeByObject(({ status, body = null }: LookupAnswer):
 /** Of a document that is stored, which is not read. */
 const anyObject: ReadonlySet<string> = new Set(["*"]);
 
-/** The tables that a name may mean: one, or all that begin as a pattern does. */
-function placeOf(name: string): Pick<Access, "table" | "everyTable"> {
-  if (name === EVERY) return { everyTable: "" };
+/** How all names begin that a pattern means. Undefined for one name. */
+function everyTableOf(name: string): string | undefined {
+  if (name === EVERY) return "";
   const star = name.indexOf("*");
-  return star === -1 ? { table: name } : { everyTable: name.slice(0, star) };
+  return star === -1 ? undefined : name.slice(0, star);
 }
 
 async function accessesOfName(
@@ -135,20 +135,21 @@ async function accessesOfName(
 ): Promise<Access[]> {
   const { defaultDatabase: database } = request;
   requireName(name);
-  const place = placeOf(name);
-  const own: Access = { permissions, database, ...place, element };
-  if (isNew || place.everyTable === "") return [own];
+  const everyTable = everyTableOf(name);
+  const table = everyTable === undefined ? name : undefined;
+  const own: Access = { permissions, database, table, everyTable, element };
+  if (isNew || everyTable === "") return [own];
   const path = `/_resolve/index/${name}?expand_wildcards=all`;
   const { indexes, aliased } = readMeaning(await request.lookup(path, REMEMBERED_MS));
   const accesses: Access[] = [];
-  if (place.table === undefined || indexes.has(name)) accesses.push(own);
+  if (everyTable !== undefined || indexes.has(name)) accesses.push(own);
   else if (aliased.length === 0) {
     accesses.push(makesIndex ? { ...own, permissions: [...permissions, "CREATE"] } : own);
   }
-  for (const table of aliased) {
-    if (place.everyTable !== undefined && table.startsWith(place.everyTable)) continue;
+  for (const index of aliased) {
+    if (everyTable !== undefined && index.startsWith(everyTable)) continue;
     // One that begins with a dot may hold the documents of any data stream.
-    const behind = table.startsWith(".") ? { everyTable: "" } : { table };
+    const behind = index.startsWith(".") ? { everyTable: "" } : { table: index };
     accesses.push({ permissions, database, ...behind, element, alias: name });
   }
   const objects = makesIndex ? anyObject : parsed;
