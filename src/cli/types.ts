@@ -155,7 +155,7 @@ async function run(options: CommonOptions): Promise<void> {
     }
     databases.set(database, tables);
   }
-  print(typesText(databases, gateway.origin).trimEnd());
+  print(typesText(databases, gateway.href.replace(/\/mcp$/, "")).trimEnd());
 }
 
 const help = `

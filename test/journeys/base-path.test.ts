@@ -212,6 +212,7 @@ t.test("commands find the gateway below its base path", async (t) => {
     const env = { GATEHOUSE_TOKEN: token, ...more };
     const types = await runWarm(gateway.home, ["types", ...flags], "", env);
     t.match(types, { code: 0, stdout: /export interface Databases/ }, `types ${flags}`);
+    t.match(types.stdout, `\`gatehouse types\` from ${own.url}. Run it again`);
   }
   const bridge = await runCommand(gateway.home, ["mcp", "--stdio", "--config", config], {
     env: { GATEHOUSE_TOKEN: token },
