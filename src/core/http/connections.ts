@@ -307,7 +307,8 @@ interface Stall {
 
 /**
  * Cuts answers that the client does not read, because others need their buffers and their
- * connections to the upstream, and those that are no longer allowed. A request that is answered at once pays nothing for this.
+ * connections to the upstream, and those that are no longer allowed. A request that is answered at
+ * once pays nothing for this.
  *
  * @param open the answers under way; each must keep its identity between checks
  * @param cutOnceRefused cuts an answer that is no longer allowed
