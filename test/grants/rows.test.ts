@@ -81,26 +81,22 @@ overSqliteSite("a row filter limits every kind of change", nightly, async (t, si
 });
 
 overSqliteSite("no computed name is a row filter's column", nightly, async (t, site, _, sql) => {
-  await sql(
-    "create table bare (id integer primary key, owner varchar(20))",
-    "create table owned (id integer primary key, tenant varchar(20))",
-    "insert into bare values (1, 'acme')",
-    "insert into owned values (1, 'acme')",
-  );
+  const owned = "create table owned (id integer primary key, tenant varchar(20))";
+  await sql("create table bare (id integer primary key, owner varchar(20))", owned);
+  await sql("insert into bare values (1, 'acme')", "insert into owned values (1, 'acme')");
   await site.allow(entry("rita", "main", "ReadOnly", filter));
   const rita = await site.as("rita", '{ tenant = "acme" }');
   const compute = [{ as: "tenant", fn: "trim", of: ["owner"] }];
   const bare = { from: "bare", columns: ["id"], compute };
   const include = [
-    { as: "all", table: "bare", on: "bare.id = owned.id", columns: ["id"], compute },
+    { ...bare, from: undefined, as: "all", table: "bare", on: "bare.id = owned.id" },
   ];
-  const within = { column: "id", cmp: "IN", select: bare };
   for (const query of [
     select("bare", ["id"], { compute }),
     select("bare", ["id"], { compute, where: term("tenant", "=", "acme") }),
     { Select: { database: "main", from: { select: bare, as: "all" }, columns: ["id"] } },
     select("owned", ["id"], { include }),
-    select("owned", ["id"], { where: within }),
+    select("owned", ["id"], { where: { column: "id", cmp: "IN", select: bare } }),
   ]) {
     t.equal(outcome(await rita(query)), "400 unknown_column", JSON.stringify(query));
   }
