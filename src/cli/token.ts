@@ -72,12 +72,11 @@ async function listApps(
   activity: KnownActivity,
   username: string | undefined,
 ) {
-  const snapshot = await readAccess(loaded);
+  const access = { snapshot: await readAccess(loaded) };
   const revocations = await (await revocationStore(loaded)).read();
-  const context = { snapshot: () => snapshot, revocations };
   const store = await openState(loaded);
   const connections = store === undefined ? [] : await listConnections(store, username);
-  const connected = connections.filter((one) => isConnected(context, one));
+  const connected = connections.filter((one) => isConnected({ access, revocations }, one));
   return connected.map((one) => ({
     username: one.username,
     client: one.clientId,

@@ -347,7 +347,7 @@ async function openSigned(current: () => Promise<never>) {
   const revocations = new RevocationIndex();
   const forget = async (one: string) => void forgotten.push(one);
   const signIns = { current, forget, requireUnchanged() {} };
-  const context = { snapshot: () => emptySnapshot, revocations, signIns };
+  const context = { access: { snapshot: emptySnapshot }, revocations, signIns };
   const sessions = openSessions(context);
   const until = epochSeconds() + 60;
   const { credential } = newSignIn({ until, session: "", subject: "" });

@@ -106,9 +106,8 @@ const place = { address: "127.0.0.1", userAgent: "test" };
 async function openSetting() {
   const clock = { now: 1000 };
   const revocations = new RevocationIndex();
-  const state = { snapshot: { ...emptySnapshot, users: new Map([["alice", alice]]) } };
-  const context = { snapshot: () => state.snapshot, revocations };
-  const sessions = openSessions(context, () => clock.now);
+  const access = { snapshot: { ...emptySnapshot, users: new Map([["alice", alice]]) } };
+  const sessions = openSessions({ access, revocations }, () => clock.now);
   return { clock, revocations, sessions, secret: await sessions.open(alice, place) };
 }
 

@@ -4,7 +4,6 @@ import path from "node:path";
 import { pino } from "pino";
 import root, { type Test } from "tap";
 import { parseAccessFile } from "../../src/core/access/parse.ts";
-import type { Snapshot } from "../../src/core/access/snapshot.ts";
 import { loadConfiguration } from "../../src/core/config/load.ts";
 import type { IssuerSettings } from "../../src/core/config/schema.ts";
 import { MemoryCounts, requestCounter } from "../../src/core/identity/counts.ts";
@@ -92,7 +91,8 @@ export async function openOAuthSetup(
   const http = createServer((request, response) => setting.server.handle(request, response));
   const url = `http://127.0.0.1:${await listening(t, http)}`;
   const ownIssuer = options.issuer ?? url;
-  let snapshot: Snapshot = parseAccessFile(options.users ?? (await defaultUsers()), "access.toml");
+  const rules = options.users ?? (await defaultUsers());
+  const access = { snapshot: parseAccessFile(rules, "access.toml") };
   const revokedBefore = new Map<string, number>();
   const events: OAuthSetup["events"] = [];
   const throttle = createLoginThrottle({ perUserAndAddress: 3, perAddress: 50, window: 60 });
@@ -110,12 +110,12 @@ export async function openOAuthSetup(
     close: unused,
   };
   const login = {
-    snapshot: () => snapshot,
+    snapshot: () => access.snapshot,
     revocations,
     throttle,
     hashing,
     costs,
-    change: async () => ({ snapshot, changes: [] }),
+    change: async () => ({ ...access, changes: [] }),
     tokens: { issue: unused, verify: unused },
     tokenLifetime: 60,
     onUpgradeFailed: unused,
@@ -146,7 +146,7 @@ export async function openOAuthSetup(
       login,
       countRequests: requestCounter(new MemoryCounts()),
       originOf: ({ socket }) => ({ address: socket.remoteAddress ?? "", isShared: false }),
-      snapshot: () => snapshot,
+      access,
       revocations,
       signIns,
       assertions,
@@ -163,7 +163,7 @@ export async function openOAuthSetup(
     events,
     revokedBefore,
     setUsers: (text) => {
-      snapshot = parseAccessFile(text, "access.toml");
+      access.snapshot = parseAccessFile(text, "access.toml");
     },
     restart: async (issuer) => {
       await state.store.close();

@@ -217,7 +217,7 @@ function createApp(console: Console, open: OpenPages): Hono<ConsoleEnv> {
 async function openSharedSessions({ gateway, features }: OpenedListener) {
   const { access, revocations } = gateway;
   const { store, signIns } = features;
-  const context = { snapshot: () => access.snapshot, revocations, signIns };
+  const context = { access, revocations, signIns };
   if (store === undefined) {
     return { sessions: openSessions(context), guard: createFormGuard(randomBytes(32)) };
   }

@@ -60,9 +60,7 @@ const SHOWN = 200;
 async function connectedTo(c: ConsoleRequest, username?: string): Promise<Connection[]> {
   const { gateway, applications: store } = c.var;
   if (store === undefined) return [];
-  const { access, revocations } = gateway;
-  const context = { snapshot: () => access.snapshot, revocations };
-  return (await listConnections(store, username)).filter((one) => isConnected(context, one));
+  return (await listConnections(store, username)).filter((one) => isConnected(gateway, one));
 }
 
 function button(csrf: string, path: string, field: Html, label: string, what: Part): Html {

@@ -83,7 +83,7 @@ interface SessionContext extends AccountContext {
  * access rules and the revocations at every use.
  */
 export function openSessions(
-  { snapshot, revocations, signIns }: SessionContext,
+  { access, revocations, signIns }: SessionContext,
   now = () => performance.now(),
   store = sessionsInMemory(now),
 ) {
@@ -93,7 +93,7 @@ export function openSessions(
     read: () => Result | Promise<Result>,
   ): Promise<Result | undefined> {
     try {
-      identify(snapshot(), revocations, session);
+      identify(access.snapshot, revocations, session);
       return await read();
     } catch (error) {
       // A temporary failure, such as an unreachable store, ends no session.
@@ -106,7 +106,7 @@ export function openSessions(
   /** False once the user may no longer be signed in, or has other groups than the session says. */
   function isGood(session: CurrentSession): boolean {
     try {
-      identify(snapshot(), revocations, session);
+      identify(access.snapshot, revocations, session);
       if (session.signIn !== undefined) signIns?.requireUnchanged(session.signIn);
       return true;
     } catch {

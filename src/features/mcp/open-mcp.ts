@@ -81,7 +81,7 @@ async function openOwnAuthorizationServer(
     login,
     originOf,
     countRequests: gateway.shared.countRequests,
-    snapshot: () => access.snapshot,
+    access,
     revocations,
     signIns,
     assertions: hasAssertions(configuration) ? issuers : undefined,

@@ -1,5 +1,6 @@
 import type { AuthorizationDetail } from "oidc-provider";
 import * as z from "zod";
+import type { AccessRules } from "../../../core/access/access-rules.ts";
 import type { Subject, User } from "../../../core/access/grant.ts";
 import { effectiveGrants } from "../../../core/access/groups.ts";
 import { roleInForce } from "../../../core/access/policy.ts";
@@ -137,19 +138,19 @@ export function parseAccountId(id: string): { username: string; credential: stri
 }
 
 export interface AccountContext {
-  readonly snapshot: () => Snapshot;
+  readonly access: Pick<AccessRules, "snapshot">;
   readonly revocations: Revocations;
 }
 
 /** Undefined if the login has ended. @param issuedAt epoch seconds; absent for a new login */
 export function findUser(
-  { snapshot, revocations }: AccountContext,
+  { access, revocations }: AccountContext,
   accountId: string,
   issuedAt = Number.POSITIVE_INFINITY,
 ): User | undefined {
   const account = parseAccountId(accountId);
   try {
-    const user = identify(snapshot(), revocations, { ...account, tokenId: "", issuedAt });
+    const user = identify(access.snapshot, revocations, { ...account, tokenId: "", issuedAt });
     // A user whose password was removed has the credential of no login.
     return account.credential === "" ? undefined : user;
   } catch (error) {

@@ -60,7 +60,7 @@ export function registerAssertions(
   options: AuthorizationServerOptions,
   resourceServer: ResourceServer,
 ): void {
-  const { assertions, signIns, snapshot, revocations, issuer, state } = options;
+  const { assertions, signIns, access, revocations, issuer, state } = options;
   if (assertions === undefined || signIns === undefined) return;
 
   /** @throws Refusal, or InvalidScope */
@@ -72,7 +72,7 @@ export function registerAssertions(
     const resources: unknown[] = [resource].flat();
     if (!resources.some((one) => findResource(issuer, one))) throw invalidToken("wrong_resource");
     const scopes = grantedScopes(token, params.scope);
-    externalCaller(snapshot(), revocations, token);
+    externalCaller(access.snapshot, revocations, token);
     const id = hash("sha256", JSON.stringify([iss, jti]), "base64url");
     const until = Math.ceil(iat) + ASSERTION_AGE + MARGIN_SECONDS;
     const isFirst = await state.store.claim(USED, id, until);
@@ -81,7 +81,7 @@ export function registerAssertions(
     const lasts = accessTokenLifetime(options);
     const { username, credential } = await signIns.open(settings, claims, groups, lasts);
     // A revocation may have come while the state was written.
-    externalCaller(snapshot(), revocations, token);
+    externalCaller(access.snapshot, revocations, token);
     return { accountId: formatAccountId(username, credential), scope: scopes.join(" ") };
   };
 

@@ -160,7 +160,7 @@ export async function checkLogin(
     return { username, refusal: new Refusal("credentials_invalid") };
   const origin = options.originOf(request);
   // An unknown name is not logged, because it may be a password in the wrong field.
-  const known = options.snapshot().users.has(username) ? username : undefined;
+  const known = options.access.snapshot.users.has(username) ? username : undefined;
   const event = { user: known, client };
   try {
     const user = await checkPassword(options.login, username, form.get("password") ?? "", origin);
@@ -259,7 +259,7 @@ async function choices(visit: Interaction): Promise<Choice[]> {
   const { username, credential } = parseAccountId(accountId);
   const signedIn =
     parseSignIn(credential) && (await options.signIns?.current(credential, username));
-  return databaseChoices(options.snapshot(), signedIn?.subject ?? { username });
+  return databaseChoices(options.access.snapshot, signedIn?.subject ?? { username });
 }
 
 async function showConsent(visit: Interaction): Promise<void> {

@@ -1,21 +1,20 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Provider } from "oidc-provider";
 import type { CountRequests } from "../../../core/access/rights.ts";
-import type { Snapshot } from "../../../core/access/snapshot.ts";
 import type { FormGuard } from "../../../core/base/html.ts";
 import type { Configuration } from "../../../core/config/schema.ts";
 import type { LoginContext } from "../../../core/identity/login.ts";
-import type { Revocations } from "../../../core/identity/revocations.ts";
 import type { LoginOrigin } from "../../../core/identity/throttle.ts";
 import type { Log } from "../../../core/observe/log.ts";
 import type { Issuers } from "../../issuers/issuers.ts";
 import type { SignIns } from "../client/sign-ins.ts";
 import type { DocumentFetch } from "./client-documents.ts";
+import type { AccountContext } from "./connections.ts";
 import type { AuthorizationState, StateStore } from "./state-store.ts";
 
 export type ConfiguredClient = Configuration["mcp"]["clients"][number];
 
-export interface AuthorizationServerOptions {
+export interface AuthorizationServerOptions extends AccountContext {
   /** The gateway's public URL without a trailing slash. */
   readonly issuer: string;
   readonly configuration: Pick<Configuration, "auth" | "mcp">;
@@ -23,8 +22,6 @@ export interface AuthorizationServerOptions {
   readonly login: LoginContext;
   readonly originOf: (request: IncomingMessage) => LoginOrigin;
   readonly countRequests: CountRequests;
-  readonly snapshot: () => Snapshot;
-  readonly revocations: Revocations;
   readonly signIns: SignIns | undefined;
   readonly assertions: Pick<Issuers, "verifyAssertion"> | undefined;
   /** For the audit. `fields` never contain a secret. */

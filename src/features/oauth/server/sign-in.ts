@@ -96,7 +96,7 @@ export async function finishSignIn(visit: Visit): Promise<void> {
   const { cookies, cookie, prefix, query, redirectUri } = visitParts(visit);
   const browser = cookies.get(cookie.name) ?? "";
   try {
-    const answer = { redirectUri, query, browser, snapshot: options.snapshot() };
+    const answer = { redirectUri, query, browser, snapshot: options.access.snapshot };
     const { next, maxAge, signedIn, issuer } = await signIns.finish(prefix, answer);
     const { username, credential } = signedIn;
     if (maxAge !== undefined && !isRecent(signedIn, maxAge)) {
