@@ -515,6 +515,19 @@ overEachSite("a row filter accepts a list as long as a query", async (t, site) =
   t.strictSame((await rita(select("tickets", ["*"]))).body.data, [{ id: 2, tenant }]);
 });
 
+t.test(
+  "the message of a missing limit names what the grammar of a foreign upstream has",
+  async (t) => {
+    const { gateway, allow, tokenOf } = await openRecorded(t);
+    const token = await tokenOf("rita");
+    await allow(entry("rita", "main", "ReadOnly", "max_rows = 5"));
+    for (const limit of [undefined, 6]) {
+      const { body } = await gateway.query(select("tickets", ["id"], { limit }), token);
+      t.match(body.message, /; continue with offset$|, and continue with offset$/);
+    }
+  },
+);
+
 t.test("a foreign upstream gets the identity and no other header of the gateway", async (t) => {
   const site = await openRecorded(t);
   const rita = await site.tokenOf("rita", '{ tenant = "Öre" }');

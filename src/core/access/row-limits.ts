@@ -142,9 +142,11 @@ export class LimitTotals {
   ): void {
     const { maxRows } = limiter.limits;
     if (maxRows === undefined) return;
+    // The core grammar, which other databases have, lacks after.
+    const next = this.#isEngine ? "after or offset" : "offset";
     if (isUnlimited) {
       const place = readsSelect ? " to the outer Select; a limit in from does not count" : "";
-      const message = `Add a limit of at most ${counted(maxRows, "row")}${place}; continue with after or offset`;
+      const message = `Add a limit of at most ${counted(maxRows, "row")}${place}; continue with ${next}`;
       throw new Denied({ reason: "limit_required", message, ...limiter.by });
     }
     if (returned === undefined) totals.returning.push(element);
@@ -155,7 +157,7 @@ export class LimitTotals {
     totals.selected += selected + (returned ?? 0);
     if (totals.selected <= maxRows) return;
     const limits = includes ? "the limits, also of include (100 without one)" : "the limit";
-    const message = `At most ${counted(maxRows, "row")} may be returned, by all elements of a Batch together: lower ${limits}, and continue with after or offset`;
+    const message = `At most ${counted(maxRows, "row")} may be returned, by all elements of a Batch together: lower ${limits}, and continue with ${next}`;
     throw new Denied({ reason: "limit_too_high", message, ...limiter.by });
   }
 
