@@ -301,7 +301,9 @@ export class SuiteRun {
       hasTexts(answer, texts);
     const who = user || "no user";
     const expected = [statuses.join(" or "), code ?? [], texts].flat().join(" ");
-    const found = `${request.method} ${request.path}: ${described(answer)}`;
+    // Where the title has names in place of the path.
+    const sent = title.includes(request.path) ? "" : `${request.method} ${request.path}: `;
+    const found = sent + described(answer);
     this.held(`${who} gets ${expected} for ${title}`, isExpected, found);
     if (answer.status >= 400) {
       const isSilent = !answer.text.includes(SECRET) || request.path.includes(SECRET);
