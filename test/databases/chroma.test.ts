@@ -319,6 +319,19 @@ t.test("get_or_create returns no collection to a caller who may only create it",
   t.match(other, { status: 403, body: { code: "no_grant" } });
 });
 
+t.test("get_or_create of a collection that exists goes up as reads", async (t) => {
+  const token = await login("rita");
+  stub.take();
+  const found = await gateway.send(
+    "POST",
+    collections,
+    { name: "docs", get_or_create: true },
+    token,
+  );
+  t.match(found, { status: 200, body: { name: "docs" } });
+  t.same(new Set(stub.take().map(({ method }) => method)), new Set(["GET"]));
+});
+
 t.test("a token for one database opens no other", async (t) => {
   const body = { username: "root", password: "root password", database: "alpha" };
   const { token } = (await gateway.send("POST", "/_gatehouse/login", body)).body;
