@@ -319,7 +319,7 @@ t.test("get_or_create returns no collection to a caller who may only create it",
   t.match(other, { status: 403, body: { code: "no_grant" } });
 });
 
-t.test("get_or_create of a collection that exists goes up as reads", async (t) => {
+t.test("get_or_create of a collection that exists is forwarded as reads", async (t) => {
   const token = await login("rita");
   stub.take();
   const found = await gateway.send(
