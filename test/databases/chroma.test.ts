@@ -7,7 +7,7 @@ import { eventually } from "../kit/eventually.ts";
 import { auditOf, startGateway, temporaryHome } from "../kit/gateway.ts";
 import { runWarm } from "../kit/warm-command.ts";
 import { ChromaStub } from "./kit/chroma.ts";
-import { checkSuite, openPreset } from "./kit/open.ts";
+import { checkRights, checkSuite, openPreset } from "./kit/open.ts";
 
 const databases = "/api/v2/tenants/default_tenant/databases";
 const collections = `${databases}/alpha/collections`;
@@ -320,16 +320,27 @@ t.test("get_or_create returns no collection to a caller who may only create it",
 });
 
 t.test("get_or_create of a collection that exists is forwarded as reads", async (t) => {
+  const body = { name: "docs", get_or_create: true };
   const token = await login("rita");
   stub.take();
-  const found = await gateway.send(
-    "POST",
-    collections,
-    { name: "docs", get_or_create: true },
-    token,
-  );
+  const found = await gateway.send("POST", collections, body, token);
   t.match(found, { status: 200, body: { name: "docs" } });
   t.same(new Set(stub.take().map(({ method }) => method)), new Set(["GET"]));
+});
+
+t.test("the audit tells what a write does", async (t) => {
+  const { docs } = shared;
+  const kept = { ids: ["1"], embeddings: [[1]] };
+  await checkRights(t, shared, "root", [
+    ["POST", databases, { name: "made" }, ["CREATE DATABASE"]],
+    ["POST", collections, { name: "new" }, ["CREATE"]],
+    ["POST", collections, { name: "newer", get_or_create: true }, ["CREATE"]],
+    ["POST", `${collections}/${docs}/add`, kept, ["INSERT"]],
+    ["POST", `${collections}/${docs}/upsert`, kept, ["INSERT UPDATE"]],
+    ["POST", `${collections}/${docs}/update`, kept, ["UPDATE"]],
+    ["POST", `${collections}/${docs}/delete`, { ids: ["1"] }, ["DELETE"]],
+    ["DELETE", `${databases}/made`, undefined, ["DROP DATABASE"]],
+  ]);
 });
 
 t.test("a token for one database opens no other", async (t) => {

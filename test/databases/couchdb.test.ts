@@ -1,12 +1,12 @@
 import { setTimeout as delay } from "node:timers/promises";
 import t, { type Test } from "tap";
 import { grant } from "../access/kit.ts";
-import { ask, open as openAnswer, type PlainAnswer } from "../kit/client.ts";
-import { auditOf, type TestGateway } from "../kit/gateway.ts";
+import { ask, open as openAnswer } from "../kit/client.ts";
+import { auditOf } from "../kit/gateway.ts";
 import { caseCount } from "../kit/nightly.ts";
 import { CouchStub } from "./kit/couch.ts";
 import { CouchWalk, walkBoth } from "./kit/couch-walk.ts";
-import { checkSuite, openPreset } from "./kit/open.ts";
+import { checkRights, checkSuite, openPreset } from "./kit/open.ts";
 
 const people = [
   "root * Owner",
@@ -26,22 +26,21 @@ async function open(t: Test, databases: readonly string[] = [], config = "") {
   stub.addDatabase("alpha", "a", "b/c", "_design/app");
   for (const name of databases) stub.addDatabase(name, "secret");
   const more = ["app", "fay"].map((name) => `${name} elsewhere ReadOnly`);
-  const { gateway } = await openPreset(t, "couchdb", stub.url, {
+  const opened = await openPreset(t, "couchdb", stub.url, {
     grants: [...people, ...more],
     more: narrowed,
     config,
   });
-  return { stub, gateway };
-}
-
-async function bearer(gateway: TestGateway, username: string): Promise<string> {
-  const body = { username, password: `${username} password` };
-  const { body: answer } = await gateway.send("POST", "/_gatehouse/login", body);
-  return `Bearer ${String(answer.token)}`;
+  return { stub, ...opened };
 }
 
 const shared = await open(t);
-const { stub, gateway } = shared;
+const { stub, gateway, login } = shared;
+
+async function bearer(username: string, { login } = shared): Promise<string> {
+  return `Bearer ${await login(username)}`;
+}
+
 t.beforeEach(() => void shared.stub.take());
 
 t.test("every check of the suite holds", { timeout: 120_000 }, async (t) => {
@@ -52,7 +51,7 @@ t.test("every check of the suite holds", { timeout: 120_000 }, async (t) => {
 });
 
 t.test("the upstream gets one spelling of each path, and only listed headers", async (t) => {
-  const authorization = await bearer(gateway, "dora");
+  const authorization = await bearer("dora");
   const send = async (method: string, path: string, headers: Record<string, string> = {}) => {
     stub.take();
     await ask(`${gateway.url}${path}`, { method, headers: { authorization, ...headers } });
@@ -91,7 +90,7 @@ t.test("the upstream gets one spelling of each path, and only listed headers", a
 
 t.test("JSON that curl sends as a form reaches the server as JSON", async (t) => {
   const form = "application/x-www-form-urlencoded";
-  const headers = { authorization: await bearer(gateway, "otto") };
+  const headers = { authorization: await bearer("otto") };
   const typeOf = async (path: string, type = form) => {
     stub.take();
     const sent = { ...headers, "content-type": type, connection: "close, content-type" };
@@ -113,9 +112,8 @@ t.test("JSON that curl sends as a form reaches the server as JSON", async (t) =>
 });
 
 t.test("the audit tells what a write does", async (t) => {
-  const authorization = await bearer(gateway, "dora");
   const rev = "1-0123456789abcdef0123456789abcdef";
-  for (const [method, path, body, rights] of [
+  await checkRights(t, shared, "dora", [
     ["PUT", "/alpha/x", {}, ["INSERT"]],
     ["PUT", "/alpha/x", { _rev: rev }, ["INSERT UPDATE"]],
     ["PUT", `/alpha/x?rev=${rev}`, {}, ["INSERT UPDATE"]],
@@ -128,57 +126,47 @@ t.test("the audit tells what a write does", async (t) => {
     ["PUT", "/alpha/_design%2Fx", {}, ["INSERT CREATE"]],
     ["POST", "/alpha", { _id: "_design/x", _deleted: true }, ["DELETE CREATE"]],
     ["POST", "/alpha/_bulk_docs", { docs: [{}, { _rev: rev }] }, ["INSERT", "INSERT UPDATE"]],
+    ["POST", "/alpha/_bulk_docs", { docs: [] }, ["INSERT"]],
     ["POST", "/alpha/_find", { selector: {} }, ["SELECT"]],
     ["POST", "/alpha/_index", { index: { fields: ["n"] } }, ["CREATE"]],
     ["POST", "/alpha/_purge", { x: [rev] }, ["DELETE DROP"]],
     ["POST", "/alpha/_purge", { x: [rev], "_design/a": [rev] }, ["DELETE DROP CREATE"]],
-  ] as const) {
-    const headers = { authorization, "content-type": "application/json" };
-    const answer = await gateway.request(path, { method, headers, body: JSON.stringify(body) });
-    const { operations } = await auditOf(gateway, answer);
-    const done = Array.isArray(operations) ? operations.map(({ operation }) => operation) : [];
-    t.same(done, rights, `${method} ${path} ${JSON.stringify(body)}`);
-  }
+  ]);
+  const copied = { source: "alpha", target: "copy" };
+  const made = { ...copied, create_target: true };
+  const intoCopy = "INSERT UPDATE DELETE CREATE";
+  await checkRights(t, shared, "root", [
+    ["POST", "/_replicate", copied, ["SELECT", intoCopy]],
+    ["POST", "/_replicate", made, ["SELECT", `${intoCopy} CREATE DATABASE`]],
+  ]);
   const docs = [{}, {}, { _rev: rev }];
-  const headers = { authorization, "content-type": "application/json" };
-  const init = { method: "POST", headers, body: JSON.stringify({ docs }) };
-  const bulk = await auditOf(gateway, await gateway.request("/alpha/_bulk_docs", init));
-  t.match(bulk, { operations: [{ operation: "INSERT" }, {}], operationCount: 2 });
+  const bulk = await gateway.send("POST", "/alpha/_bulk_docs", { docs }, await login("dora"));
+  t.match(await auditOf(gateway, bulk), {
+    operations: [{ operation: "INSERT" }, {}],
+    operationCount: 2,
+  });
 });
 
 t.test("a right that needs approval is refused wherever it hides", async (t) => {
-  const authorization = await bearer(gateway, "app");
-  const send = (path: string, method: string, body?: unknown): Promise<PlainAnswer> =>
-    ask(`${gateway.url}${path}`, {
-      method,
-      headers: { authorization, "content-type": "application/json" },
-      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
-    });
+  const token = await login("app");
+  const send = (method: string, path: string, body?: unknown) =>
+    gateway.send(method, path, body, token);
   stub.take();
-  for (const answer of [
-    await send("/alpha/a?rev=1-0", "DELETE"),
-    await send("/alpha/a", "PUT", { _deleted: true }),
-    await send("/alpha", "POST", { _deleted: true }),
-    await send("/alpha/_bulk_docs", "POST", { docs: [{}, { _id: "a", _deleted: true }] }),
-  ]) {
-    t.equal(answer.status, 403);
-    t.match(JSON.parse(answer.body.toString()), { code: "not_narrowable" });
-  }
-  const bulk = await send("/alpha/_bulk_docs", "POST", { docs: [{}, { _deleted: true }] });
-  t.match(JSON.parse(bulk.body.toString()), { element: 1 });
+  const denied = { status: 403, body: { code: "not_narrowable" } };
+  t.match(await send("DELETE", "/alpha/a?rev=1-0"), denied);
+  t.match(await send("PUT", "/alpha/a", { _deleted: true }), denied);
+  t.match(await send("POST", "/alpha", { _deleted: true }), denied);
+  const bulk = await send("POST", "/alpha/_bulk_docs", { docs: [{}, { _deleted: true }] });
+  t.match(bulk, { ...denied, body: { element: 1 } });
   t.same(stub.take(), [], "nothing is forwarded");
-  t.equal((await send("/alpha/new", "PUT", {})).status, 201, "others pass");
-  const filtered = await ask(`${gateway.url}/alpha/a`, {
-    headers: { authorization: await bearer(gateway, "fay") },
-  });
-  t.match(JSON.parse(filtered.body.toString()), { code: "not_narrowable" });
+  t.equal((await send("PUT", "/alpha/new", {})).status, 201, "others pass");
+  t.match(await gateway.get("/alpha/a", await login("fay")), denied);
 });
 
 t.test("a key with escapes is read as the server reads it, whatever was sent before", async (t) => {
-  const authorization = await bearer(gateway, "app");
-  const headers = { authorization, "content-type": "application/json" };
-  const send = (path: string, method: string, body: string): Promise<PlainAnswer> =>
-    ask(`${gateway.url}${path}`, { method, headers, body });
+  const headers = { authorization: await bearer("app"), "content-type": "application/json" };
+  const send = (path: string, method: string, body: string) =>
+    gateway.request(path, { method, headers, body });
   // Node 26 compares a key with those of earlier objects as it is spelled.
   const known = String.raw`{"first":0,"\\u005fde":1}`;
   const hidden = String.raw`{"first":0,"\u005fdeleted":true}`;
@@ -189,7 +177,7 @@ t.test("a key with escapes is read as the server reads it, whatever was sent bef
     t.equal((await send(path, method, around.join(known))).status, 201);
     stub.take();
     const answer = await send(path, method, around.join(hidden));
-    t.match(JSON.parse(answer.body.toString()), { code: "not_narrowable" }, path);
+    t.match(answer.body, { code: "not_narrowable" }, path);
     t.same(stub.take(), [], "nothing is forwarded");
   }
 });
@@ -197,7 +185,7 @@ t.test("a key with escapes is read as the server reads it, whatever was sent bef
 t.test("a checkpoint is stored under a name for its user", async (t) => {
   const names = new Set<string>();
   for (const user of ["rita", "wanda"]) {
-    const headers = { authorization: await bearer(gateway, user) };
+    const headers = { authorization: await bearer(user) };
     stub.take();
     const answer = await gateway.request("/alpha/_local/point", {
       method: "PUT",
@@ -217,9 +205,16 @@ t.test("a checkpoint is stored under a name for its user", async (t) => {
   t.equal(names.size, 2);
 });
 
+t.test("the id of a checkpoint has at most 255 characters", async (t) => {
+  const path = `/alpha/_local/${"x".repeat(255)}`;
+  const token = await login("rita");
+  t.equal((await gateway.get(path, token)).status, 404);
+  t.equal((await gateway.get(`${path}x`, token)).status, 400);
+});
+
 t.test("a checkpoint that may have been stored is not sent again", async (t) => {
-  const { stub, gateway } = await open(t);
-  const authorization = await bearer(gateway, "rita");
+  const { stub, gateway, login } = await open(t);
+  const authorization = `Bearer ${await login("rita")}`;
   stub.answer = (_request, response) => response.destroy();
   for (const [method, sent] of [
     ["PUT", 1],
@@ -236,8 +231,8 @@ t.test("a checkpoint that may have been stored is not sent again", async (t) => 
 });
 
 t.test("a feed without news outlasts the timeout for answers", async (t) => {
-  const { gateway } = await open(t, [], "response_timeout = 1\n");
-  const headers = { authorization: await bearer(gateway, "rita") };
+  const { gateway, login } = await open(t, [], "response_timeout = 1\n");
+  const headers = { authorization: `Bearer ${await login("rita")}` };
   const feeds = ["longpoll", "continuous", "live", "eventsource"];
   const answers = await Promise.all(
     feeds.map((feed) => openAnswer(`${gateway.url}/alpha/_changes?feed=${feed}`, { headers })),
@@ -253,10 +248,7 @@ t.test("nothing tells that another database exists", { timeout: 120_000 }, async
   const alone = await open(t);
   const beside = await open(t, ["a-first", "gatehouse_test_other", "zulu"]);
   const gateways = [alone.gateway.url, beside.gateway.url] as const;
-  const tokens = [
-    await bearer(alone.gateway, "otto"),
-    await bearer(beside.gateway, "otto"),
-  ] as const;
+  const tokens = [await bearer("otto", alone), await bearer("otto", beside)] as const;
   const seed = 20261129;
   const count = caseCount(150, 3000);
   const statuses = await walkBoth(gateways, tokens, new CouchWalk("alpha", seed), count);

@@ -20,7 +20,7 @@ import type { Json } from "../../src/features/databases/preset.ts";
 import { grant } from "../access/kit.ts";
 import { type Answer, auditOf } from "../kit/gateway.ts";
 import { longestStall } from "../kit/stall.ts";
-import { checkSuite, openPreset } from "./kit/open.ts";
+import { checkRights, checkSuite, openPreset } from "./kit/open.ts";
 import { OpenSearchStub } from "./kit/opensearch.ts";
 
 const narrowed = `
@@ -91,6 +91,28 @@ t.test("a search is forwarded as it was sent, and its names are in the audit", a
   });
 });
 
+t.test("the audit tells what a write does", async (t) => {
+  await checkRights(t, await open(t), "root", [
+    ["PUT", "/made", {}, ["CREATE"]],
+    ["PUT", "/_data_stream/stream", undefined, ["CREATE"]],
+    ["PUT", "/logs-1/_mapping", { properties: {} }, ["CREATE"]],
+    ["POST", "/logs-1/_doc", {}, ["INSERT"]],
+    ["PUT", "/logs-1/_create/2", {}, ["INSERT"]],
+    ["PUT", "/logs-1/_doc/2", {}, ["INSERT UPDATE"]],
+    ["PUT", "/absent/_doc/2", {}, ["INSERT UPDATE CREATE"]],
+    ["POST", "/logs-1/_update/2", { doc: {} }, ["UPDATE"]],
+    ["DELETE", "/logs-1/_doc/2", undefined, ["DELETE"]],
+    ["DELETE", "/made", undefined, ["DROP"]],
+  ]);
+});
+
+t.test("a request names at most 256 indexes", async (t) => {
+  const docs = Array.from({ length: 257 }, (_, at) => ({ _index: `absent-${at}`, _id: "1" }));
+  const token = await login("root");
+  t.equal((await gateway.send("POST", "/_mget", { docs }, token)).status, 400);
+  t.equal((await gateway.send("POST", "/_mget", { docs: docs.slice(1) }, token)).status, 404);
+});
+
 t.test("a wide name is refused with advice where an entry opens a part of it", async (t) => {
   const [root, lars] = [await login("root"), await login("lars")];
   const entry = "/_gatehouse/api/access/lars/main";
@@ -154,10 +176,7 @@ t.test("a compressed bulk is forwarded inflated, and a denied one is not forward
   t.equal(bulk?.headers["content-encoding"], undefined);
   const more = `${lines}{"delete":{"_index":"secret","_id":"1"}}\n`;
   t.match(await send(more, "lars"), { status: 403, body: { element: 0 } });
-  t.strictSame(
-    stub.take().filter(({ method }) => method !== "GET"),
-    [],
-  );
+  t.ok(stub.take().every(({ method }) => method === "GET"));
 });
 
 t.test("what cannot be kept is refused", async (t) => {
@@ -222,6 +241,18 @@ t.test("a lookup that fails denies everybody", async (t) => {
     t.match(answer, { status: 502, body: { code: "upstream_broken" } }, String(status));
   }
   t.ok(stub.take().every(({ url }) => /^\/(?:_resolve|$)/.test(url)));
+});
+
+t.test("a document is not stored where the mapping of its index cannot be read", async (t) => {
+  const { stub, gateway, login } = await open(t);
+  const { answer: answerOthers } = stub;
+  stub.answer = (request, response) => {
+    if (!request.url.includes("/_mapping")) return answerOthers(request, response);
+    response.writeHead(403, { "content-type": "application/json" }).end("{}");
+  };
+  const answer = await gateway.send("PUT", "/logs-1/_doc/2", {}, await login("wanda"));
+  t.match(answer, { status: 502, body: { code: "upstream_broken" } });
+  t.ok(stub.take().every(({ method }) => method === "GET"));
 });
 
 t.test("an alias means what it means now", async (t) => {

@@ -211,14 +211,6 @@ t.test("other spellings of a path do not reach its endpoint", async (t) => {
     "/query\xe9",
     "http://127.0.0.1\\/query",
   ];
-  for (const target of elsewhere) {
-    const text = await sendBytes(site, through(site.query, { line: `POST ${target}` }));
-    t.strictSame(
-      statusesOf(text).filter((status) => status !== 404 && status !== 400),
-      [],
-      target,
-    );
-  }
   const onRoutes = [
     ...words(`
     /open/ //open /open;x /open%2f /open%00 /open# /open?a#b /open?# /db/main/stats/ /db//stats
@@ -230,13 +222,15 @@ t.test("other spellings of a path do not reach its endpoint", async (t) => {
     "/db/m\xe9in/stats",
     "/db/main\\..\\x/stats",
   ];
-  for (const target of onRoutes) {
-    const text = await sendBytes(site, through(site.route, { line: `GET ${target}` }));
-    t.strictSame(
-      statusesOf(text).filter((status) => status !== 404 && status !== 400),
-      [],
-      target,
-    );
+  for (const [door, method, targets] of [
+    [site.query, "POST", elsewhere],
+    [site.route, "GET", onRoutes],
+  ] as const) {
+    for (const target of targets) {
+      const text = await sendBytes(site, through(door, { line: `${method} ${target}` }));
+      const others = statusesOf(text).filter((status) => status !== 404 && status !== 400);
+      t.strictSame(others, [], target);
+    }
   }
   t.equal(site.witness.takeBytes(), "");
 });

@@ -3,6 +3,7 @@ import { type PresetName, presetNames } from "../../../src/core/config/upstream.
 import { presets } from "../../../src/features/databases/presets.ts";
 import { staffedHome } from "../../journeys/staff.ts";
 import {
+  auditOf,
   type RunOptions,
   startGateway,
   type TestGateway,
@@ -68,6 +69,21 @@ export async function checkSuite(
   const { checks } = JSON.parse(stdout);
   t.ok(checks.length > least, "it checks something");
   for (const { title, holds, found } of checks) if (!holds) t.fail(title, { found });
+}
+
+/** The audit has these rights for each request of a user. */
+export async function checkRights(
+  t: Test,
+  { gateway, login }: OpenedPreset,
+  user: string,
+  rows: readonly (readonly [method: string, path: string, body: unknown, rights: string[]])[],
+): Promise<void> {
+  const token = await login(user);
+  for (const [method, path, body, rights] of rows) {
+    const { operations } = await auditOf(gateway, await gateway.send(method, path, body, token));
+    const done = Array.isArray(operations) ? operations.map(({ operation }) => operation) : [];
+    t.same(done, rights, `${method} ${path} ${JSON.stringify(body)}`);
+  }
 }
 
 const found = await Promise.all(presetNames.map((name) => presets[name]()));
