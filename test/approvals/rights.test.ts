@@ -57,7 +57,9 @@ t.test("a changed attribute voids an approval", async (t) => {
   await edit((text) => text.replace('state = "old"', 'state = "new"'));
   t.match(await ask(bot, query, id), isVoid);
   t.match(await ask(bot, query, id), isVoid, "permanently");
-  t.match(await step(gateway, id, "approval_void"), { reason: /grants have changed/ });
+  const reason = /grants have changed/;
+  t.match(await step(gateway, id, "approval_void"), { reason });
+  t.match(await run("show", id), { state: "void", reason });
   await edit((text) => text.replace('state = "new"', 'state = "old"'));
   t.match(await ask(bot, query, id), isVoid);
   t.not(idIn(await ask(bot, query)), id);
