@@ -204,6 +204,21 @@ t.test("a list does not show what the caller lost while the upstream answered", 
   }
 });
 
+t.test("an answer is refused once its right is lost while the upstream works", async (t) => {
+  const arrived = Promise.withResolvers<() => void>();
+  const { gateway, login } = answering((request, response) =>
+    arrived.resolve(() => json({})(request, response)),
+  );
+  const answer = gateway.get("/alpha", await login("rita"));
+  const proceed = await arrived.promise;
+  const [held, lost] = ["alpha", "old"].map((name) => `username = "rita"\ndatabase = "${name}"`);
+  await reload(gateway, (text) => text.replace(String(held), String(lost)));
+  await delay(500);
+  proceed();
+  t.match(await answer, { status: 403, body: { code: "no_grant" } });
+  await reload(gateway, (text) => text.replace(String(lost), String(held)));
+});
+
 t.test("a write is judged again after it has waited for a connection", async (t) => {
   const held: (() => void)[] = [];
   const { gateway, upstream, login } = answering((request, response) => {

@@ -1,13 +1,14 @@
 import { readFileSync, writeFileSync } from "node:fs";
 import type { ServerResponse } from "node:http";
 import path from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
 import t, { type Test } from "tap";
 import { grant } from "../access/kit.ts";
 import type { GatewaySetup } from "../gateway/kit.ts";
 import { decodePart, readKey } from "../identity/forge.ts";
 import { eventually } from "../kit/eventually.ts";
 import { putInPlace, startGateway, type TestGateway, temporaryHome } from "../kit/gateway.ts";
-import { columnsOf, select as oneQuery, queryHeaders } from "../kit/queries.ts";
+import { columnsOf, insert, select as oneQuery, queryHeaders } from "../kit/queries.ts";
 import { tables } from "../kit/tables.ts";
 import { runWarm } from "../kit/warm-command.ts";
 import { Wire, wireRequest } from "../kit/wire.ts";
@@ -196,6 +197,34 @@ t.test("the response of a Select is cut once its entry decides otherwise", async
   await soon(t, "the entry that requires approvals", isCut(streams, ben));
   t.notOk(cat.isClosed, "another user's");
   cat.cut();
+});
+
+t.test("a query that reads is refused once its right is lost, a change is not", async (t) => {
+  const users = ["ann", "ben", "cat", "dan"];
+  const grants = ["root * Owner", ...users.map((name) => `${name} main ReadWrite`)];
+  const { gateway, upstream } = await openStaffed(t, grants);
+  const waiting: ServerResponse[] = [];
+  upstream.answer = (_, response) => void waiting.push(response);
+  const tokens = await Promise.all(users.map((name) => tokenOf(gateway, name)));
+  const queries = [oneQuery, oneQuery, insert, oneQuery];
+  const answers = Promise.all(queries.map((query, at) => gateway.query(query, tokens[at])));
+  await eventually("the upstream has them all", () => waiting.length === users.length);
+  await gateway.edit((text) =>
+    text.replace(/(username = "(?:ann|cat)"\ndatabase = "main"\nrole = )"ReadWrite"/g, '$1"None"'),
+  );
+  const root = await tokenOf(gateway, "root");
+  t.equal((await gateway.send("DELETE", "/api/users/ben/tokens", undefined, root)).status, 200);
+  const isInForce = async () => (await gateway.get("/api/access", root)).text.includes("None");
+  await eventually("the edit is in force", isInForce);
+  // An answer within half a second goes by the rights that the query was judged by.
+  await delay(500);
+  for (const response of waiting) response.end('{"status":"success","data":[{"id":1}]}');
+  t.match(await answers, [
+    { status: 403, body: { code: "role_insufficient" } },
+    { status: 401, body: { code: "token_revoked" } },
+    { status: 200 },
+    { status: 200 },
+  ]);
 });
 
 t.test("a tool that reads is cut once its grant or token is lost, a change is not", async (t) => {

@@ -2,6 +2,7 @@ import { mkdirSync, symlinkSync, writeFileSync } from "node:fs";
 import type { ServerResponse } from "node:http";
 import path from "node:path";
 import { DatabaseSync } from "node:sqlite";
+import { setTimeout as delay } from "node:timers/promises";
 import t, { type Test } from "tap";
 import { startPostgres } from "../engine/postgres/server.ts";
 import { eventually } from "../kit/eventually.ts";
@@ -206,6 +207,17 @@ t.test("schema requests share the fair queue with queries and are in the metrics
   t.strictSame(users, ["flood", "alice", "flood", "flood"], "each has its turn");
   t.equal((await query).status, 200);
   for (const { status } of await Promise.all(answers)) t.equal(status, 200);
+});
+
+t.test("a schema is not shown to a caller who loses the right meanwhile", async (t) => {
+  const { gateway, held, alice } = await narrow(t);
+  const answer = gateway.get("/schema/main", alice);
+  await eventually("it is asked", () => held.length === 1);
+  const admin = await gateway.login();
+  await gateway.send("DELETE", "/api/access/alice/main", undefined, admin);
+  await delay(500);
+  held[0]?.response.end('{"data":{"tables":[]}}');
+  t.match(await answer, { status: 403, body: { code: "role_insufficient" } });
 });
 
 t.test("a schema request is canceled when its client disconnects", async (t) => {

@@ -344,6 +344,18 @@ export function requireStillGood(
   authenticated.identify?.(access.snapshot);
 }
 
+/** An answer that begins this soon goes by the rights that its request was judged by. */
+const SOON_MS = 500;
+
+/**
+ * Before an answer begins, since a read may have taken long.
+ *
+ * @throws Refusal if the request would no longer be allowed
+ */
+export function requireStillAllowed({ startedAt, verdict }: Exchange): void {
+  if (performance.now() - startedAt > SOON_MS) verdict.requireStillAllowed?.();
+}
+
 /** The account to which scarce resources are charged. */
 export function fairnessKey({ username, peer }: Exchange): string {
   return username ?? peer.address;

@@ -45,7 +45,13 @@ import {
 } from "../upstream/headers.ts";
 import { toOpForm } from "../upstream/query-form.ts";
 import { commonHeaders, reject } from "./answer.ts";
-import { type Exchange, fairnessKey, queryOrigin, requireStillGood } from "./exchange.ts";
+import {
+  type Exchange,
+  fairnessKey,
+  queryOrigin,
+  requireStillAllowed,
+  requireStillGood,
+} from "./exchange.ts";
 import type { Gateway, NeededApproval } from "./gateway.ts";
 import type { Endpoint } from "./route.ts";
 
@@ -525,6 +531,10 @@ async function handle(gateway: Gateway, exchange: Exchange, body: Buffer): Promi
   const answer = new ClientAnswer({
     response,
     addedHeaders: commonHeaders(exchange),
+    selectHeaders(_status, rawHeaders) {
+      requireStillAllowed(exchange);
+      return rawHeaders;
+    },
     fail: (error) => reject(gateway, exchange, error),
   });
   prepared.database.run(prepared, answer);

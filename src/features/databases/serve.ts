@@ -16,6 +16,7 @@ import {
   type Exchange,
   fairnessKey,
   queryOrigin,
+  requireStillAllowed,
   requireStillGood,
 } from "../../core/http/exchange.ts";
 import type { Gateway } from "../../core/http/gateway.ts";
@@ -208,13 +209,16 @@ const hasChecked = memoizeLast((raw: readonly string[]): boolean =>
  * The headers of an answer without those about the gateway's own credential, and without a
  * `Location` at another host. No shared cache may keep them.
  *
- * @throws Refusal `upstream_broken` for a 401, which is not about the client's credential
+ * @throws Refusal `upstream_broken` for a 401, which is not about the client's credential; also if
+ * the request would no longer be allowed
  */
 function safeAnswerHeaders(
-  { peer: { proto, host = "" } }: Exchange,
+  exchange: Exchange,
   status: number,
   raw: readonly string[],
 ): readonly string[] {
+  const { proto, host = "" } = exchange.peer;
+  requireStillAllowed(exchange);
   if (status === 401) {
     throw brokenAnswer("status 401: the upstream refused upstream.credential, or needs one");
   }

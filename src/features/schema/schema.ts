@@ -1,7 +1,7 @@
 import { seeTable, visibilityDenial } from "../../core/access/policy.ts";
 import { Refusal } from "../../core/base/refusal.ts";
 import { cutOnChange, sendSuccess } from "../../core/http/answer.ts";
-import { type Exchange, queryOrigin } from "../../core/http/exchange.ts";
+import { type Exchange, queryOrigin, requireStillAllowed } from "../../core/http/exchange.ts";
 import type { Gateway } from "../../core/http/gateway.ts";
 import { isNarrowed, requestSchema } from "../../core/http/query.ts";
 import { databaseParameter, type Route, route, tableParameter } from "../../core/http/route.ts";
@@ -139,6 +139,7 @@ export function schemaRoutes(schema: SchemaSource<Exchange> | undefined): Route[
           const isOffered = await schema?.isOffered(exchange, client.signal);
           if (schema === undefined || isOffered === false) throw new Refusal("schema_not_offered");
           const data = await find(schema, exchange, client.signal);
+          requireStillAllowed(exchange);
           exchange.verdict.allow();
           sendSuccess(exchange, 200, { data });
         },
