@@ -209,7 +209,7 @@ t.test("schema requests share the fair queue with queries and are in the metrics
   for (const { status } of await Promise.all(answers)) t.equal(status, 200);
 });
 
-t.test("a schema is not shown to a caller who loses the right meanwhile", async (t) => {
+t.test("a schema is not shown to a caller who loses the right while it is read", async (t) => {
   const { gateway, held, alice } = await narrow(t);
   const answer = gateway.get("/schema/main", alice);
   await eventually("it is asked", () => held.length === 1);
