@@ -156,6 +156,32 @@ t.test("an approval is void once its approver is recorded as the same person", a
   await edit((text) => text.replace('\nsame_as = "bot"', ""));
 });
 
+t.test("an approver must be named by the entry and by the boundary", async (t) => {
+  const boundary = (approvers: string) =>
+    `\n[[boundaries]]\nvia = "query"\nusername = "bot"\nrequire_approval = ["DELETE"]\napprovers = ${approvers}\n`;
+  const query = removeOne(5);
+  const isUsedAfter = async (approver: string) => {
+    const id = idIn(await ask(bot, query));
+    await approveAs(approver, id);
+    return ask(bot, query, id);
+  };
+  await edit((text) => text + boundary('["wim"]'));
+  t.match(await isUsedAfter("dave"), isVoid, "not by the boundary");
+  t.match(await isUsedAfter("wim"), isVoid, "not by the entry");
+  await edit((text) => text.replace(boundary('["wim"]'), boundary('["wim", "dave"]')));
+  t.match(await isUsedAfter("dave"), { status: 200 });
+  await edit((text) => text.replace(boundary('["wim", "dave"]'), ""));
+});
+
+t.test("an approval is used up once", async (t) => {
+  const id = idIn(await ask(bot, removeOne(5)));
+  await approveAs("dave", id);
+  const store = await openApprovalsIn(gateway.home, 30);
+  t.ok(await store.consume(id, "first"));
+  t.notOk(await store.consume(id, "second"));
+  await store.close();
+});
+
 t.test("an approver may be a group, of which the author must still be a member", async (t) => {
   await edit((text) =>
     text
