@@ -17,6 +17,9 @@ t.test("a query that requires approval does not run, and the answer says what to
     approval: { id: /^[0-9a-f-]{36}$/, expires: /^\d{4}-\d\d-\d\dT[\d:.]+Z$/ },
   });
   t.equal(asked.headers.get("x-gatehouse-decision"), "deny");
+  await gateway.service.logged(
+    ({ approval, msg, status }) => approval === id && msg === "request" && status === 202,
+  );
   t.equal(await count(), before);
   t.equal(idIn(await ask(bot, removal)), id, "the same request has the same approval");
   t.equal(idIn(await ask(bot, removal, id)), id, "still pending");
