@@ -39,19 +39,19 @@ const currentGrantSql =
 const grantsSql = `
   SELECT id, payload,
     (SELECT max(json_extract(t.payload, '$.iat')) FROM records AS t
-      WHERE t.grant_id = g.id AND t.model = 'RefreshToken' AND t.expires > ?1) AS renewed,
+      WHERE t.grant_id = g.id AND t.model = 'RefreshToken' AND t.expires > $now) AS renewed,
     (SELECT json_group_array(c.payload ORDER BY c.payload) FROM records AS c
       WHERE c.grant_id = g.id AND c.model = 'Call') AS called
   FROM records AS g`;
-const allGrantsSql = `${grantsSql} WHERE model = 'Grant' AND expires > ?1`;
+const allGrantsSql = `${grantsSql} WHERE model = 'Grant' AND expires > $now`;
 /**
  * Accounts are `username:credential`, so a user's accounts lie between `:` and `;`. Without
  * statistics the planner would scan the grants of all users, hence `INDEXED BY`.
  */
 const userGrantsSql = `${grantsSql} INDEXED BY grants_by_account
-  WHERE model = 'Grant' AND expires > ?1
-  AND json_extract(payload, '$.accountId') > ?2 || ':'
-  AND json_extract(payload, '$.accountId') < ?2 || ';'`;
+  WHERE model = 'Grant' AND expires > $now
+  AND json_extract(payload, '$.accountId') > $username || ':'
+  AND json_extract(payload, '$.accountId') < $username || ';'`;
 
 const optional = <Shape extends z.ZodType>(shape: Shape) =>
   shape.nullable().transform((value) => value ?? undefined);
@@ -135,8 +135,8 @@ export function openStateFile(file: string): StateStore & { sweep(runningMs?: nu
     async grants(username) {
       const rows =
         username === undefined
-          ? prepare(allGrantsSql).all(epochSeconds())
-          : prepare(userGrantsSql).all(epochSeconds(), username);
+          ? prepare(allGrantsSql).all({ now: epochSeconds() })
+          : prepare(userGrantsSql).all({ now: epochSeconds(), username });
       return rows.map((row) => grantShape.parse(row));
     },
     noteCall: (grantId, tool, expires) =>
