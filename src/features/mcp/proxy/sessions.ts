@@ -138,8 +138,8 @@ const LONGEST_ID = 256;
 const LONGEST_MESSAGE = 32 * 1024;
 const nothing = Buffer.alloc(0);
 
-/** A string at the end of the text may be incomplete. */
-const jsonTokens = /"[^"\\]*(?:\\.[^"\\]*)*"?|[{}[\]:,]/gs;
+/** The group is the end of a string. It is empty for one that is incomplete. */
+const jsonTokens = /"[^"\\]*(?:\\.[^"\\]*)*("?)|[{}[\]:,]/gs;
 
 /**
  * Finds the task that a response creates, in JSON or events that may be incomplete.
@@ -151,9 +151,9 @@ function findTask(text: string): string | null | undefined {
   const members: string[] = [];
   let depth = 0;
   let last = "";
-  for (const { 0: token, index } of text.matchAll(jsonTokens)) {
-    if (token.startsWith('"')) {
-      if (index + token.length === text.length) return undefined;
+  for (const [token, end] of text.matchAll(jsonTokens)) {
+    if (end !== undefined) {
+      if (end === "") return undefined;
       if (taskPlaces.has(members.slice(1, depth + 1).join("."))) return token;
       last = token;
       continue;
