@@ -1,6 +1,8 @@
 #!/usr/bin/env node
 // Written for any Node, however old, so that an old one can say what is wrong.
-const needed = 24;
+const [major, minor] = process.versions.node.split(".").map(Number);
+// Others ignore options of SQLite's driver, such as the limit of a value's length.
+const isKnown = major === 24 ? minor >= 15 : major >= 26;
 
 /**
  * Keeps the signals that come while the sources are loaded, for the first who listens. A gateway must
@@ -20,9 +22,9 @@ function keepEarlySignals() {
   }
 }
 
-if (Number(process.versions.node.split(".")[0]) < needed) {
+if (!isKnown) {
   process.stderr.write(
-    `gatehouse needs Node ${needed} or newer, but this is ${process.version}; ` +
+    `gatehouse needs Node 24.15, or 26 or newer, but this is ${process.version}; ` +
       "in a clone run npm ci first, then npm start or ./gatehouse\n",
   );
   process.exitCode = 1;

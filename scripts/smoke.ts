@@ -119,8 +119,7 @@ export async function smokeTest(tarball: string, options: readonly string[] = []
   });
 }
 
-// Node before 24.2 has no `import.meta.main`.
-if (process.argv[1] === import.meta.filename) {
+if (import.meta.main) {
   const [tarball = ""] = process.argv.slice(2);
   await smokeTest(tarball);
   process.stdout.write(`${path.basename(tarball)} works on Node ${process.version}\n`);

@@ -188,21 +188,23 @@ t.test("no page or hint suggests a call that could fetch another package of that
 t.test("an old Node is refused in one sentence, with exit status 1", (t) => {
   const gatehouse = installNothing(t);
   const preload = path.join(gatehouse.home, "old-node.cjs");
-  writeFileSync(
-    preload,
-    `Object.defineProperty(process, "version", { value: "v18.20.4" });
-     Object.defineProperty(process, "versions", { value: { ...process.versions, node: "18.20.4" } });`,
-  );
-  const { status, stdout, stderr } = spawnSync(
-    process.execPath,
-    ["--no-deprecation", "--require", preload, program, "user", "list"],
-    // Without --no-deprecation, what the test runner loads would print warnings.
-    { cwd: gatehouse.home, env: cleanEnvironment(gatehouse.home), encoding: "utf8" },
-  );
-  t.strictSame([status, stdout], [1, ""]);
-  t.equal(
-    stderr,
-    "gatehouse needs Node 24 or newer, but this is v18.20.4; in a clone run npm ci first, then npm start or ./gatehouse\n",
-  );
+  for (const version of ["18.20.4", "24.14.1", "25.9.0"]) {
+    writeFileSync(
+      preload,
+      `Object.defineProperty(process, "version", { value: "v${version}" });
+       Object.defineProperty(process, "versions", { value: { ...process.versions, node: "${version}" } });`,
+    );
+    const { status, stdout, stderr } = spawnSync(
+      process.execPath,
+      ["--no-deprecation", "--require", preload, program, "user", "list"],
+      // Without --no-deprecation, what the test runner loads would print warnings.
+      { cwd: gatehouse.home, env: cleanEnvironment(gatehouse.home), encoding: "utf8" },
+    );
+    t.strictSame([status, stdout], [1, ""]);
+    t.equal(
+      stderr,
+      `gatehouse needs Node 24.15, or 26 or newer, but this is v${version}; in a clone run npm ci first, then npm start or ./gatehouse\n`,
+    );
+  }
   t.end();
 });

@@ -18,9 +18,9 @@ const files = [
 ];
 
 const { engines } = JSON.parse(readFileSync(path.join(projectRoot, "package.json"), "utf8"));
-const [oldest] = /\d+/.exec(engines.node) ?? [];
+const [oldest] = /\d[\d.]+/.exec(engines.node) ?? [];
 const home = temporaryHome(t);
-await promisify(execFile)("npm", ["install", "--no-audit", "--prefix", home, `node@${oldest}.0.0`]);
+await promisify(execFile)("npm", ["install", "--no-audit", "--prefix", home, `node@${oldest}`]);
 const bin = path.join(home, "node_modules/.bin");
 const env = { ...process.env, PATH: `${bin}:${process.env.PATH}`, TAP_TIMEOUT: "900" };
 for (const file of files) {

@@ -28,15 +28,8 @@ export function prepare(connection: DatabaseSync, fragment: Fragment): Prepared 
   const kept = keptStatements.get(connection);
   const known = kept?.get(sql);
   kept?.delete(sql);
-  return { sql, statement: known ?? prepareExact(connection, sql), values };
-}
-
-/** Not by options of `prepare`, which Node before 24.14 ignores. */
-function prepareExact(connection: DatabaseSync, sql: string): StatementSync {
-  const statement = connection.prepare(sql);
-  statement.setReturnArrays(true);
-  statement.setReadBigInts(true);
-  return statement;
+  const statement = known ?? connection.prepare(sql, { returnArrays: true, readBigInts: true });
+  return { sql, statement, values };
 }
 
 /** Keeps a statement that did not fail, for the next time. It holds the values bound to it. */
